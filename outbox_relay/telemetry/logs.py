@@ -1,0 +1,171 @@
+"""Log lines: JSON to stdout, one event name per line, the same fields for every attempt.
+
+Never a payload, a recipient, a key, a URL or a secret: fields with such names are withheld whoever passes them, and of
+errors that are not our own only type and place are printed, because their messages may quote data.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import traceback
+from dataclasses import dataclass
+from typing import Final, Literal
+from uuid import UUID
+
+import structlog
+from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
+
+from outbox_relay.errors import OutboxError
+
+Logger = FilteringBoundLogger
+
+PRIVATE_FIELDS: Final = frozenset(
+    {
+        "authorization",
+        "body",
+        "credentials",
+        "database_url",
+        "dsn",
+        "excerpt",
+        "headers",
+        "idempotency_key",
+        "key",
+        "password",
+        "payload",
+        "recipient",
+        "secret",
+        "tenant",
+        "token",
+        "url",
+        "wire_key",
+    }
+)
+WITHHELD: Final = "[withheld]"
+SPEAKING_ERRORS: Final = (OutboxError, OSError, AttributeError, ImportError, NameError, TypeError, RuntimeError)
+"""Errors whose message is ours or the interpreter's; others may quote a payload or a connection string."""
+FRAMES_MAX: Final = 12
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptLine:
+    """The fields of the one line that every attempt leaves."""
+
+    action_id: UUID
+    attempt: int
+    provider: str
+    account: str
+    operation: str
+    finding: str
+    reason: str
+    status: int | None
+    duration_ms: float
+    phase: str | None = None
+    trace_id: str | None = None
+
+
+def log_attempt(log: Logger, line: AttemptLine) -> None:
+    """Write an attempt's line; the event is `attempt` for relay and reconciler alike."""
+    log.info(
+        "attempt",
+        action_id=str(line.action_id),
+        attempt=line.attempt,
+        provider=line.provider,
+        account=line.account,
+        operation=line.operation,
+        finding=line.finding,
+        reason=line.reason,
+        status=line.status,
+        phase=line.phase,
+        duration_ms=round(line.duration_ms, 1),
+        **({"trace_id": line.trace_id} if line.trace_id else {}),
+    )
+
+
+def log_failure(log: Logger, event: str, error: BaseException) -> None:
+    """Write an error with its hint and, unless it is one of ours, where it came from."""
+    hint = getattr(error, "hint", None)
+    log.error(event, error=describe_error(error), **({"hint": hint} if hint else {}), **_frames_field(error))
+
+
+def _frames_field(error: BaseException) -> dict[str, list[str]]:
+    if isinstance(error, OutboxError):
+        return {}
+    return {"frames": frames(error)}
+
+
+def describe_error(error: BaseException) -> str:
+    """Type and, where it cannot hold foreign data, the message."""
+    if isinstance(error, BaseExceptionGroup):
+        return f"{type(error).__name__}: " + ", ".join(describe_error(inner) for inner in error.exceptions)
+    if isinstance(error, SPEAKING_ERRORS):
+        return f"{type(error).__name__}: {error}"
+    return type(error).__name__
+
+
+def frames(error: BaseException) -> list[str]:
+    """The innermost frames as file:line function, newest last."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    stack = traceback.extract_tb(error.__traceback__)[-FRAMES_MAX:]
+    return [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in stack]
+
+
+def withhold_private(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Replace the value of every field that must not be logged."""
+    for name in PRIVATE_FIELDS.intersection(event):
+        event[name] = WITHHELD
+    return event
+
+
+def render_error(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Turn `exc_info` into type, safe message and frames."""
+    info = event.pop("exc_info", None)
+    error = sys.exc_info()[1] if info is True else info[1] if isinstance(info, tuple) else info
+    if isinstance(error, BaseException):
+        event["error"] = describe_error(error)
+        event["frames"] = frames(error)
+    return event
+
+
+def configure_logging(
+    *, program: str, instance: str, log_format: Literal["json", "console"] | None = None, level: str = "info"
+) -> None:
+    """Send our lines and those of libraries (from warning on) to stdout in one format."""
+    number = logging.getLevelNamesMapping()[level.upper()]
+    console = log_format == "console" or (log_format is None and sys.stdout.isatty())
+    renderer: Processor = structlog.dev.ConsoleRenderer() if console else structlog.processors.JSONRenderer()
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
+        withhold_private,
+        render_error,
+    ]
+    structlog.configure(
+        processors=[*shared, renderer],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=structlog.WriteLoggerFactory(file=sys.stdout),
+        cache_logger_on_first_use=True,
+    )
+    structlog.contextvars.bind_contextvars(program=program, instance=instance)
+    _bridge_libraries(shared, renderer, max(number, logging.WARNING))
+
+
+def _bridge_libraries(shared: list[Processor], renderer: Processor, level: int) -> None:
+    handler = logging.StreamHandler(sys.stdout)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[structlog.stdlib.add_logger_name, structlog.stdlib.ExtraAdder(), *shared],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(level)
+
+
+def get_logger(name: str) -> Logger:
+    """A logger whose lines carry this name as `component`."""
+    log: Logger = structlog.get_logger(component=name)
+    return log
