@@ -206,27 +206,29 @@ def markdown(machine: Machine) -> str:
     arrows = dict.fromkeys(f"  {label((a, b))} --> {label((c, d))}: {event}" for event, _, a, b, c, d in steps(machine))
     ends = [f"  {label(pair)} --> [*]" for pair in terminal(machine)]
     receipts = [f"| `{a}` | {event} | `{b}` | {actor} |" for event, actor, a, b in receipt_steps(machine)]
-    return "\n".join([
-        "# The states of an action",
-        "",
-        f"<!-- {NOTE} -->",
-        "",
-        "Three independent facts describe an action. None is ever folded into a \"done\" flag.",
-        "",
-        table("execution_state: what we did", machine["execution_states"]),
-        table("delivery_state: what is known of the provider", machine["delivery_states"]),
-        table("receipt_state: what happened after acceptance", machine["receipt_states"]),
-        table("Notices on the status topic without a change of state", machine["notices"]),
-        "## Every legal step\n",
-        "| from | event | to | who | note |\n| --- | --- | --- | --- | --- |",
-        *lines,
-        "\n## Receipts\n\n| from | event | to | who |\n| --- | --- | --- | --- |",
-        *receipts,
-        "\n## Picture\n\n```mermaid\nstateDiagram-v2\n  [*] --> action_created: inserted",
-        *arrows,
-        *ends,
-        "```\n",
-    ])
+    return "\n".join(
+        [
+            "# The states of an action",
+            "",
+            f"<!-- {NOTE} -->",
+            "",
+            'Three independent facts describe an action. None is ever folded into a "done" flag.',
+            "",
+            table("execution_state: what we did", machine["execution_states"]),
+            table("delivery_state: what is known of the provider", machine["delivery_states"]),
+            table("receipt_state: what happened after acceptance", machine["receipt_states"]),
+            table("Notices on the status topic without a change of state", machine["notices"]),
+            "## Every legal step\n",
+            "| from | event | to | who | note |\n| --- | --- | --- | --- | --- |",
+            *lines,
+            "\n## Receipts\n\n| from | event | to | who |\n| --- | --- | --- | --- |",
+            *receipts,
+            "\n## Picture\n\n```mermaid\nstateDiagram-v2\n  [*] --> action_created: inserted",
+            *arrows,
+            *ends,
+            "```\n",
+        ]
+    )
 
 
 def topic_enums(machine: Machine) -> str:
@@ -236,15 +238,21 @@ def topic_enums(machine: Machine) -> str:
         "delivery_state": machine["delivery_states"],
         "receipt_state": machine["receipt_states"],
         "record_type": record_types(machine),
-        "event": ["inserted", *(e["on"] for e in machine["transitions"] + machine["receipt_transitions"]), *machine["notices"]],
+        "event": [
+            "inserted",
+            *(e["on"] for e in machine["transitions"] + machine["receipt_transitions"]),
+            *machine["notices"],
+        ],
     }
     return (
         json.dumps(
             {
                 "$schema": "https://json-schema.org/draft/2020-12/schema",
-                "$id": "urn:outbox-relay:topics:states.schema.json",
+                "$id": "outbox-relay:/topics/v1/states.schema.json",
                 "$comment": NOTE,
-                "$defs": {name: {"type": "string", "enum": list(dict.fromkeys(values))} for name, values in names.items()},
+                "$defs": {
+                    name: {"type": "string", "enum": list(dict.fromkeys(values))} for name, values in names.items()
+                },
             },
             indent=2,
         )
@@ -264,7 +272,9 @@ def main(arguments: list[str]) -> int:
     stale = [path for path, text in outputs.items() if not path.exists() or path.read_text() != text]
     if "--check" in arguments:
         for path in stale:
-            print(f"{path.relative_to(ROOT)} is not what schemas/states.toml gives: run `make generate`", file=sys.stderr)
+            print(
+                f"{path.relative_to(ROOT)} is not what schemas/states.toml gives: run `make generate`", file=sys.stderr
+            )
         return 1 if stale else 0
     for path in stale:
         path.write_text(outputs[path])
