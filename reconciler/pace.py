@@ -1,0 +1,100 @@
+"""How fast each account may be asked and replayed: rate, places in flight, Retry-After and a breaker.
+
+Pure: our own monotonic clock's value is passed in. A provider in trouble sees a probe at a time with growing gaps, and
+what is kept back costs no claim of another account. Nothing here may decide what is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+Account = tuple[str, str]
+"""Provider and account name."""
+
+
+@dataclass(frozen=True, slots=True)
+class PaceLimits:
+    """What one account bears."""
+
+    rate_per_s: float = 10.0
+    in_flight_max: int = 8
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerLimits:
+    """When an account counts as in trouble, and how it is probed then."""
+
+    failures_max: int = 5
+    probe_first_s: float = 1.0
+    probe_max_s: float = 30.0
+
+
+@dataclass(slots=True)
+class _Track:
+    next_at: float = 0.0
+    closed_until: float = 0.0
+    in_flight: int = 0
+    failures: int = 0
+
+
+@dataclass(slots=True)
+class Pace:
+    """All accounts' pace in one process."""
+
+    limits: Mapping[Account, PaceLimits]
+    breaker: BreakerLimits = field(default_factory=BreakerLimits)
+    _tracks: dict[Account, _Track] = field(default_factory=dict)
+
+    def reserve(self, account: Account, now: float, *, within_s: float) -> float | None:
+        """Take a place for one request: seconds to wait before it, or None when there is none within that time.
+
+        A place that was given must be left with `leave`.
+        """
+        track, limits = self._track(account), self._limits(account)
+        wait_s = self.ready_in_s(account, now)
+        if wait_s > within_s or track.in_flight >= self._places(account):
+            return None
+        track.in_flight += 1
+        track.next_at = now + wait_s + max(1.0 / limits.rate_per_s, self._probe_gap_s(track))
+        return wait_s
+
+    def ready_in_s(self, account: Account, now: float) -> float:
+        """Seconds until this account may be asked again."""
+        track = self._track(account)
+        return max(track.next_at - now, track.closed_until - now, 0.0)
+
+    def leave(self, account: Account) -> None:
+        """The request is over, whatever came of it."""
+        track = self._track(account)
+        track.in_flight = max(track.in_flight - 1, 0)
+
+    def answered(self, account: Account) -> None:
+        """The provider gave a real answer: the account is well."""
+        self._track(account).failures = 0
+
+    def failed(self, account: Account, now: float, *, retry_after_s: float | None = None) -> None:
+        """No answer, a server error or a plea for fewer requests."""
+        track = self._track(account)
+        track.failures += 1
+        track.closed_until = max(track.closed_until, now + (retry_after_s or 0.0))
+        track.next_at = max(track.next_at, now + self._probe_gap_s(track))
+
+    def in_trouble(self, account: Account) -> bool:
+        """True while the breaker lets only probes through."""
+        return self._track(account).failures >= self.breaker.failures_max
+
+    def _places(self, account: Account) -> int:
+        return 1 if self.in_trouble(account) else self._limits(account).in_flight_max
+
+    def _probe_gap_s(self, track: _Track) -> float:
+        beyond = track.failures - self.breaker.failures_max
+        if beyond < 0:
+            return 0.0
+        return min(self.breaker.probe_first_s * 2.0 ** min(beyond, 30), self.breaker.probe_max_s)
+
+    def _track(self, account: Account) -> _Track:
+        return self._tracks.setdefault(account, _Track())
+
+    def _limits(self, account: Account) -> PaceLimits:
+        return self.limits.get(account, PaceLimits())
