@@ -6,7 +6,15 @@ is named anywhere else.
 
 from outbox_relay.telemetry.health import Health, HealthServer, Readiness
 from outbox_relay.telemetry.ledger_series import LedgerSeries, LedgerSnapshot, ProviderCounts
-from outbox_relay.telemetry.logs import AttemptLine, Logger, configure_logging, get_logger, log_attempt, log_failure
+from outbox_relay.telemetry.logs import (
+    AttemptLine,
+    Logger,
+    configure_logging,
+    describe_error,
+    get_logger,
+    log_attempt,
+    log_failure,
+)
 from outbox_relay.telemetry.metrics import AttemptMetrics, ReconcilerMetrics, RelayMetrics, new_registry, release
 
 __all__ = [
@@ -22,6 +30,7 @@ __all__ = [
     "ReconcilerMetrics",
     "RelayMetrics",
     "configure_logging",
+    "describe_error",
     "get_logger",
     "log_attempt",
     "log_failure",
