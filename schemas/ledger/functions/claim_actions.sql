@@ -1,0 +1,42 @@
+-- Claims what is due, for as many free slots as each account has; one call for all accounts of a relay.
+--   from action_created, retry_scheduled   event claimed   to dispatch_started   actor relay   errors none
+-- p_demands: [{"provider", "account", "slots"}]. The token names this call: a caller whose COMMIT was lost asks
+-- recall_claims with it. Lock order: the token, then queue rows (skipping locked ones), then the ledger.
+create or replace function outbox.claim_actions(
+    p_demands jsonb, p_token uuid, p_lease_ms integer, p_deadline_ms integer, p_worker text)
+  returns setof outbox.claimed_action language plpgsql security definer set search_path = pg_catalog, outbox, pg_temp
+as $$
+declare
+  v_now timestamptz;
+  v_left integer;
+  v_demand record;
+  v_ids uuid[] := '{}';
+  v_id uuid;
+begin
+  perform pg_advisory_xact_lock(hashtextextended(p_token::text, 0));
+  v_now := outbox.now();
+  for v_demand in select d.provider, d.account, d.slots
+                    from jsonb_to_recordset(p_demands) as d (provider text, account text, slots integer) loop
+    v_left := least(v_demand.slots, 1000);
+    for v_priority in 0..2 loop
+      exit when v_left <= 0;
+      for v_id in
+        select q.action_id from outbox.work_queue q
+         where q.provider = v_demand.provider and q.account = v_demand.account and q.priority = v_priority
+           and q.kind = 'dispatch' and q.claim_token is null and q.due_at <= v_now and not q.evidence_waiting
+           and (q.deliver_by is null or q.deliver_by > v_now)
+           and (q.ordering_key is null or not exists (
+             select from outbox.work_queue e
+              where e.provider = q.provider and e.account = q.account and e.ordering_key = q.ordering_key
+                and e.position < q.position and e.blocks))
+         order by q.due_at limit v_left
+           for update skip locked loop
+        v_ids := v_ids || v_id;
+        v_left := v_left - 1;
+      end loop;
+    end loop;
+  end loop;
+  for v_id in select unnest(v_ids) as action_id order by 1 loop
+    return next outbox.claim_action(v_id, p_token, p_lease_ms, p_deadline_ms, p_worker, v_now);
+  end loop;
+end $$;

@@ -1,0 +1,29 @@
+-- Puts an action before a person, once: an open review is kept as it is. Groups reviews of one cause into an incident.
+-- Returns true when a review was opened. The caller holds the queue row, if there is one.
+create or replace function outbox.open_review(
+    p_action_id uuid, p_reason text, p_owner text, p_missing text, p_next_step text, p_due_in_ms bigint)
+  returns boolean language plpgsql set search_path = pg_catalog, outbox, pg_temp
+as $$
+declare
+  v_action outbox.outbound_actions;
+  v_owner text;
+  v_incident bigint;
+begin
+  if exists (select from outbox.reviews r where r.action_id = p_action_id and r.closed_at is null) then
+    return false;
+  end if;
+  select * into v_action from outbox.outbound_actions a where a.action_id = p_action_id;
+  v_owner := coalesce(p_owner, (
+    select p.review_owner from outbox.providers p
+     where p.provider = v_action.provider and p.account = v_action.account and p.operation = v_action.operation),
+    'operators');
+  insert into outbox.incidents (provider, account, operation, reason, owner)
+    values (v_action.provider, v_action.account, v_action.operation, p_reason, v_owner)
+    on conflict (provider, account, operation, reason, owner) where closed_at is null
+    do update set reason = excluded.reason
+    returning incident_id into v_incident;
+  insert into outbox.reviews (incident_id, action_id, reason, owner, missing, next_step, due_at)
+    values (v_incident, p_action_id, p_reason, v_owner, p_missing, p_next_step,
+            outbox.now() + p_due_in_ms * interval '1 ms');
+  return true;
+end $$;
