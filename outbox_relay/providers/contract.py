@@ -20,6 +20,7 @@ from outbox_relay.providers.parts import (
     ContractType,
     Correlation,
     HeaderName,
+    HoldRule,
     Idempotency,
     Limits,
     Lookup,
@@ -90,13 +91,17 @@ class Operation(Part):
     """JSON Schema of the payload; what does not fit is put on hold, never sent."""
     recipients: tuple[Pointer, ...] = ()
     """Where the recipient stands; one of them must hold it. Empty when the contract cannot tell."""
+    reaches: tuple[Pointer, ...] = ()
+    """Everything that names somebody who is reached (text or list of texts), for the allow-list; else `recipients`."""
+    defaults: dict[Pointer, str] = Field(default_factory=dict)
+    """Texts placed into the body where the payload says nothing."""
     headers: dict[HeaderName, str] = Field(default_factory=dict)
     idempotency: Idempotency
     correlation: Correlation | None = None
     acceptance: Acceptance
     refusals: tuple[AnswerRule, ...] = ()
     """Refused for good; nothing was done."""
-    holds: tuple[AnswerRule, ...] = (AnswerRule(statuses=(401, 403), reason="credential_refused"),)
+    holds: tuple[HoldRule, ...] = (HoldRule(statuses=(401, 403), reason="credential_refused"),)
     """Nothing was done, and nothing can be until a person changes something."""
     throttling: tuple[ThrottleRule, ...] = (ThrottleRule(statuses=(429,), reason="throttled"),)
     """Nothing was done; later is fine."""

@@ -113,6 +113,13 @@ class ThrottleRule(AnswerRule):
     min_wait_s: Seconds = 0
 
 
+class HoldRule(AnswerRule):
+    """Answers by which the provider did nothing, and will do nothing until a person changes something."""
+
+    pauses_account: bool = True
+    """False where the answer concerns this one action only."""
+
+
 class ReplayedMarker(Part):
     """The header by which an answer shows that it is a stored one."""
 
@@ -270,6 +277,9 @@ class Lookup(Part):
         if self.settle_s is None:
             fix = "write settle_s: SECONDS"
             raise refuse("settle_s", "a lookup without a settle time claims too much", fix)
+        if self.compare == "contains" and self.by == "key":
+            fix = "write by: marker with a correlation whose template delimits the key, or compare: equals"
+            raise refuse("compare", "a bare key is found inside longer keys", fix)
         if self.authoritative and self.paging is None:
             fix = "write paging: {kind: single | link_header | cursor}"
             raise refuse("paging", "absence cannot be proof without a paging rule", fix)

@@ -1,0 +1,258 @@
+"""The only place that speaks HTTP to providers.
+
+Sends a request once: no retry, no redirect, no cookie, no proxy or password from the environment, one deadline over
+everything, a capped answer. A gate is asked when the connection is in hand and again right before the first byte; it
+lets one request through once, so that no retry inside the client can ever become a second send.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+import zlib
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Final
+
+import aiohttp
+from aiohttp.abc import AbstractStreamWriter
+from yarl import URL
+
+from outbox_relay.providers.exchange import MAX_ANSWER_BYTES, Answer, Phase, Transmission
+
+_KEEPALIVE_S: Final = 10.0
+"""Shorter than what servers usually keep, so that a POST rarely meets a connection that is being closed."""
+
+
+class GateClosed(Exception):
+    """The request may not be sent (any more); not one byte of it was written."""
+
+
+class Gate:
+    """Decides in the last moment whether the bytes may leave, and remembers how far the request got."""
+
+    def __init__(self, may_send: Callable[[], bool]) -> None:
+        self._may_send = may_send
+        self._passed = False
+        self.phase = Phase.NOT_SENT
+        self.released = False
+
+    def connection_in_hand(self) -> None:
+        """First check: refuse before headers are even put together. Raises GateClosed."""
+        if self._passed:
+            raise GateClosed("a second send of the same request was refused")
+        self._check()
+
+    def first_byte(self) -> None:
+        """Last check, with nothing between it and the write. Raises GateClosed."""
+        if self._passed:
+            raise GateClosed("a second send of the same request was refused")
+        self._check()
+        self._passed = True
+        self.phase = Phase.SENT
+
+    def _check(self) -> None:
+        if not self._may_send():
+            self.released = True
+            raise GateClosed("the lease no longer covers the deadline")
+
+
+class _GatedBody(aiohttp.BytesPayload):
+    """The request's bytes behind the gate: headers wait in the client's buffer for the first write of the body."""
+
+    def __init__(self, content: bytes, gate: Gate) -> None:
+        super().__init__(content)
+        self._gate = gate
+
+    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
+        self._gate.first_byte()
+        await super().write_with_length(writer, content_length)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wire:
+    method: str
+    url: URL
+    headers: Mapping[str, str]
+    body: bytes | None
+    gate: Gate
+
+
+class HttpClient:
+    """Two pools: POST may reuse a connection, every other method gets a fresh one.
+
+    aiohttp repeats a PUT, GET or DELETE by itself when a reused connection drops (tried); on a fresh one it has no
+    reason to, and the gate would refuse it.
+    """
+
+    def __init__(self, posts: aiohttp.ClientSession, others: aiohttp.ClientSession) -> None:
+        self._posts = posts
+        self._others = others
+
+    async def exchange(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        *,
+        may_send: Callable[[], bool],
+        deadline_s: float,
+        max_answer_bytes: int = MAX_ANSWER_BYTES,
+    ) -> Transmission:
+        """Send once and read the answer, all within `deadline_s`. Never raises for what the network does."""
+        started = time.monotonic()
+        gate = Gate(may_send)
+        wire = _Wire(method, URL(url, encoded=True), headers, body, gate)
+        reading = _Reading(max_answer_bytes)
+        failure: str | None = None
+        try:
+            async with asyncio.timeout(deadline_s):
+                await self._once(wire, reading)
+        except TimeoutError:
+            failure = "deadline_passed"
+        except (aiohttp.ClientError, GateClosed, OSError, ValueError, asyncio.IncompleteReadError) as error:
+            # ValueError covers what the client's parser or URL handling raises outside its own family.
+            failure = _name(error, gate)
+        return Transmission(
+            phase=reading.phase or gate.phase,
+            answer=reading.answer(),
+            failure=failure,
+            duration_s=time.monotonic() - started,
+            released=gate.released and gate.phase is Phase.NOT_SENT,
+        )
+
+    async def _once(self, wire: _Wire, reading: _Reading) -> None:
+        session = self._posts if wire.method == "POST" else self._others
+        async with session.request(
+            wire.method,
+            wire.url,
+            headers=wire.headers,
+            data=None if wire.body is None else _GatedBody(wire.body, wire.gate),
+            allow_redirects=False,
+            trace_request_ctx=wire.gate if wire.body is not None else _Bodiless(wire.gate),
+        ) as response:
+            reading.begin(response)
+            async for chunk in response.content.iter_any():
+                if reading.take(chunk):
+                    response.close()
+                    return
+            reading.end()
+
+
+@dataclass(frozen=True, slots=True)
+class _Bodiless:
+    """Marks a request without a body: its headers are written right after the trace hook, so that is the last check."""
+
+    gate: Gate
+
+
+class _Reading:
+    """The answer as far as it was read. Survives the exception that ends the reading."""
+
+    def __init__(self, cap: int) -> None:
+        self.phase: Phase | None = None
+        self._cap = cap
+        self._status = 0
+        self._headers: dict[str, tuple[str, ...]] = {}
+        self._body = bytearray()
+        self._capped = False
+
+    def begin(self, response: aiohttp.ClientResponse) -> None:
+        self.phase = Phase.HEADERS
+        self._status = response.status
+        for name, value in response.headers.items():
+            self._headers[name.lower()] = (*self._headers.get(name.lower(), ()), value)
+
+    def take(self, chunk: bytes) -> bool:
+        """Keep a chunk up to the cap; True when enough was read."""
+        self.phase = Phase.BODY
+        self._body += chunk[: self._cap - len(self._body)]
+        if len(self._body) == self._cap:
+            self._capped = True
+            self.phase = Phase.COMPLETE
+        return self._capped
+
+    def end(self) -> None:
+        self.phase = Phase.COMPLETE
+
+    def answer(self) -> Answer | None:
+        if self.phase is None:
+            return None
+        body, cut = _unpacked(bytes(self._body), self._headers.get("content-encoding", ()), self._cap)
+        return Answer(self._status, self._headers, body, self.phase is Phase.COMPLETE, capped=self._capped or cut)
+
+
+def _unpacked(body: bytes, encodings: tuple[str, ...], cap: int) -> tuple[bytes, bool]:
+    """Unpack gzip or deflate up to the cap, for providers that pack although we ask them not to.
+
+    Anything else is left as it is, hence unreadable; a bomb costs no more than the cap.
+    """
+    names = [name.strip().lower() for value in encodings for name in value.split(",") if name.strip()]
+    if names not in (["gzip"], ["x-gzip"], ["deflate"]):
+        return body, False
+    unpacker = zlib.decompressobj(wbits=47)
+    try:
+        plain = unpacker.decompress(body, cap)
+    except zlib.error:
+        return body, False
+    return plain, bool(unpacker.unconsumed_tail) or len(plain) == cap
+
+
+def _name(error: Exception, gate: Gate) -> str:
+    """A name for people. What it means is decided by the phase."""
+    if isinstance(error, GateClosed) or gate.released:
+        return "lease_too_short" if gate.released else "second_send_refused"
+    if gate.phase is not Phase.NOT_SENT:
+        return "answer_malformed" if isinstance(error, aiohttp.http.HttpProcessingError) else "connection_lost"
+    named: tuple[tuple[type[Exception], str], ...] = (
+        (aiohttp.ClientConnectorCertificateError, "tls_failed"),
+        (aiohttp.ClientSSLError, "tls_failed"),
+        (ssl.SSLError, "tls_failed"),
+        (aiohttp.ClientConnectorDNSError, "dns_failed"),
+        (aiohttp.InvalidURL, "url_unusable"),
+    )
+    for kind, name in named:
+        if isinstance(error, kind):
+            return name
+    refused = isinstance(error, OSError) and isinstance(error.__cause__ or error, ConnectionRefusedError)
+    return "connect_refused" if refused else "connect_failed"
+
+
+async def _on_headers(
+    _session: aiohttp.ClientSession, context: SimpleNamespace, _params: aiohttp.TraceRequestHeadersSentParams
+) -> None:
+    """Runs with the connection in hand, before the client has put a single header together (tested by bytes)."""
+    given = context.trace_request_ctx
+    if isinstance(given, _Bodiless):
+        given.gate.first_byte()
+    else:
+        given.connection_in_hand()
+
+
+@asynccontextmanager
+async def open_http_client(*, tls: ssl.SSLContext | None = None) -> AsyncIterator[HttpClient]:
+    """The process's one client. `tls` replaces the system's trust, for a private authority."""
+    trace = aiohttp.TraceConfig()
+    trace.on_request_headers_sent.append(_on_headers)
+    verify: ssl.SSLContext | bool = True if tls is None else tls
+    pooled = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_S, ssl=verify)
+    fresh = aiohttp.TCPConnector(limit=0, force_close=True, ssl=verify)
+    async with _session(pooled, trace) as posts, _session(fresh, trace) as others:
+        yield HttpClient(posts, others)
+
+
+def _session(connector: aiohttp.TCPConnector, trace: aiohttp.TraceConfig) -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(
+        connector=connector,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        headers={"User-Agent": "outbox-relay", "Accept-Encoding": "identity"},
+        trust_env=False,
+        auto_decompress=False,
+        raise_for_status=False,
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=None, sock_read=None),
+        trace_configs=[trace],
+    )
