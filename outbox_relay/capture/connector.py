@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from string import Template
 
 from outbox_relay.capture.connect_api import ConnectApi, ConnectorStatus
-from outbox_relay.capture.templates import connectors_file
 from outbox_relay.capture.topic import Topics
 from outbox_relay.errors import ConditionNotMet, DependencyDown, SettingsError
+from outbox_relay.resources import resource
 
 PUBLICATION = "outbox_events"
 _POLL_S = 0.1
@@ -66,7 +66,7 @@ def render(connector: Connector) -> dict[str, str]:
         "heartbeat_ms": str(connector.heartbeat_ms),
         "heartbeat_topic_pattern": re.escape(connector.topics.heartbeat).replace(r"\-", "-"),
     }
-    template = json.loads(connectors_file("outbox-connector.json").read_text(encoding="utf-8"))
+    template = json.loads(resource("connectors", "outbox-connector.json").read_text(encoding="utf-8"))
     # Value by value, after parsing: a quote in a password cannot break the document.
     return {name: Template(value).substitute(values) for name, value in template.items()} | dict(connector.extra)
 
@@ -158,7 +158,7 @@ def _why_not(connector: Connector, status: ConnectorStatus | None, timeout_s: fl
 
 def _hint(connector: Connector, status: ConnectorStatus | None) -> str:
     trouble = " ".join(task.trouble for task in status.failed) if status is not None else ""
-    if "publication" in trouble.lower() and "exist" in trouble.lower():
+    if "publication" in trouble.lower():
         return "run `outbox migrate` first: it makes the publication, and the connector must not"
     if "no longer available" in trouble or "offset" in trouble.lower():
         return f"slot {connector.slot_name} is not the one this connector has read: see connectors/README.md, Lost slot"

@@ -53,7 +53,7 @@ def ensure_topics(
     Raises ConditionNotMet when the status topic exists with another number of partitions, DependencyDown when the
     brokers do not answer or refuse.
     """
-    admin = AdminClient(dict(options or {}) | {"bootstrap.servers": bootstrap_servers, "socket.timeout.ms": 10_000})
+    admin = _admin(bootstrap_servers, options or {})
     wanted = [
         NewTopic(
             topics.status,
@@ -82,11 +82,17 @@ def ensure_topics(
 
 def partitions_of(topic: str, *, bootstrap_servers: str, options: Mapping[str, str | int | float | bool]) -> int | None:
     """How many partitions the topic has; None when there is no such topic."""
-    admin = AdminClient(dict(options) | {"bootstrap.servers": bootstrap_servers, "socket.timeout.ms": 10_000})
+    admin = _admin(bootstrap_servers, options)
     try:
         return _partitions(admin, topic)
     except KafkaException as error:
         raise DependencyDown(f"Kafka does not answer: {_reason(error)}") from error
+
+
+def _admin(bootstrap_servers: str, options: Mapping[str, str | int | float | bool]) -> AdminClient:
+    # Warnings and worse only: the client's own notices go to standard error of a command that people read.
+    quiet: dict[str, str | int | float | bool] = {"log_level": 4, "socket.timeout.ms": 10_000}
+    return AdminClient(quiet | dict(options) | {"bootstrap.servers": bootstrap_servers})
 
 
 def _was_made(_: str, future: Future[None]) -> bool:

@@ -15,9 +15,9 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
-from outbox_relay.capture.templates import connectors_file
 from outbox_relay.errors import DependencyDown, InvariantBroken
 from outbox_relay.local.cache import locked
+from outbox_relay.resources import resource
 
 Progress = Callable[[str], None]
 
@@ -46,7 +46,7 @@ class Jar:
 def locked_jars() -> list[Jar]:
     """All jars of the lock, in its order, which is the class path's."""
     jars = []
-    for line in connectors_file("jars.lock").read_text(encoding="utf-8").splitlines():
+    for line in resource("connectors", "jars.lock").read_text(encoding="utf-8").splitlines():
         if line and not line.startswith("#"):
             coordinate, size, sha256 = line.split()
             group, artifact, version = coordinate.split(":")

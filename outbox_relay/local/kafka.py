@@ -14,7 +14,6 @@ import urllib.request
 from pathlib import Path
 from string import Template
 
-from outbox_relay.capture.templates import connectors_file
 from outbox_relay.errors import DependencyDown
 from outbox_relay.local.cache import locked
 from outbox_relay.local.guard import Guard
@@ -22,6 +21,7 @@ from outbox_relay.local.jars import version_of
 from outbox_relay.local.java import Command, Java
 from outbox_relay.local.ports import accepts, free_port
 from outbox_relay.local.program import Program
+from outbox_relay.resources import resource
 
 _HEAP_MB = 384
 _CLUSTER_ID = "b3V0Ym94LXJlbGF5LWxvY2"
@@ -150,7 +150,7 @@ class ConnectWorker:
             self._port = free_port()
         self.directory.mkdir(parents=True, exist_ok=True)
         properties = self.directory / "connect-worker.properties"
-        template = Template(connectors_file("connect-worker.properties").read_text(encoding="utf-8"))
+        template = Template(resource("connectors", "connect-worker.properties").read_text(encoding="utf-8"))
         properties.write_text(
             template.safe_substitute(
                 bootstrap_servers=bootstrap, group_id="outbox-connect", rest_port=self._port, rebalance_delay_ms=0

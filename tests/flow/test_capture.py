@@ -1,0 +1,198 @@
+"""What Debezium makes of rows in the events table: binary CloudEvents, byte for byte, in order per action."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from uuid import UUID, uuid4
+
+import kafka as kafka_python
+import pytest
+from cloudevents.core.bindings.kafka import KafkaMessage, from_binary_event
+from cloudevents.core.formats.json import JSONFormat
+
+from outbox_relay.capture.connector import apply
+from outbox_relay.errors import ConditionNotMet
+from tests.plugins.kafka import (
+    ConnectServer,
+    KafkaServer,
+    Pipeline,
+    make_pipeline,
+    remove_pipeline,
+    slot_exists,
+)
+from tests.plugins.postgres import PostgresServer, TrialDatabase, drop_database, make_database
+
+EVENTS_TABLE = """
+create schema outbox;
+create table outbox.action_events (
+  action_id uuid not null, sequence integer not null, event_id text not null, type text not null, source text not null,
+  specversion text not null, content_type text not null, time text not null, subject text not null, traceparent text,
+  data text not null, created_by text not null, occurred_at timestamptz not null, transaction_id xid8 not null,
+  primary key (action_id, sequence));
+create publication outbox_events for table outbox.action_events with (publish = 'insert');
+do $$ begin
+  if not exists (select from pg_roles where rolname = 'outbox_capture') then
+    create role outbox_capture login replication;
+  end if;
+end $$;
+grant usage on schema outbox to outbox_capture;
+grant select on outbox.action_events to outbox_capture;
+"""
+INSERT = """
+insert into outbox.action_events values
+  (%(id)s::uuid, %(sequence)s::int, concat(%(id)s::uuid, '.', %(sequence)s::int), %(type)s, '/outbox-relay/ledger-1', '1.0', 'application/json',
+   '2026-11-30T21:00:00.123456Z', %(id)s::uuid::text, %(traceparent)s, %(data)s, 'agent', clock_timestamp(), pg_current_xact_id())
+"""
+CREATED = "outbox-relay.delivery-status.action_created.v1"
+TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+@pytest.fixture
+def events(postgres_server: PostgresServer) -> Iterator[TrialDatabase]:
+    """A database with nothing but the captured table."""
+    database = make_database(postgres_server)
+    database.connect().execute(EVENTS_TABLE)
+    yield database
+    drop_database(database)
+
+
+@pytest.fixture
+def captured(events: TrialDatabase, kafka: KafkaServer, connect: ConnectServer) -> Iterator[Pipeline]:
+    """The table, captured."""
+    made = make_pipeline(events, kafka, connect)
+    yield made
+    remove_pipeline(made)
+
+
+def write(database: TrialDatabase, data: str, *, action: UUID | None = None, sequence: int = 1) -> UUID:
+    """One event row, committed."""
+    action = action or uuid4()
+    with database.connect() as connection:
+        values = {"id": str(action), "sequence": sequence, "type": CREATED, "data": data, "traceparent": TRACEPARENT}
+        connection.execute(INSERT, values)
+    return action
+
+
+def read(pipeline: Pipeline, count: int, *, topic: str | None = None, timeout_s: float = 30) -> list:
+    """The first records of a topic, read by an independent client."""
+    consumer = kafka_python.KafkaConsumer(
+        topic or pipeline.topic,
+        bootstrap_servers=pipeline.bootstrap,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        group_id=None,
+    )
+    found: list = []
+    deadline = time.monotonic() + timeout_s
+    try:
+        while len(found) < count:
+            assert time.monotonic() < deadline, f"{len(found)} of {count} records within {timeout_s} s"
+            for records in consumer.poll(timeout_ms=200).values():
+                found += records
+    finally:
+        consumer.close()
+    return found
+
+
+def test_an_event_row_arrives_as_a_binary_cloudevent(captured: Pipeline) -> None:
+    data = '{"b": 1.50, "a": 9007199254740993123456, "none": null, "empty": [], "text": "Zoë 🧾"}'
+    action = write(captured.database, data)
+    (record,) = read(captured, 1)
+    assert record.value == data.encode()
+    assert record.key == str(action).encode()
+    assert dict(record.headers) == {
+        "ce_id": f"{action}.1".encode(),
+        "ce_type": CREATED.encode(),
+        "ce_source": b"/outbox-relay/ledger-1",
+        "ce_specversion": b"1.0",
+        "ce_time": b"2026-11-30T21:00:00.123456Z",
+        "ce_subject": str(action).encode(),
+        "ce_sequence": b"1",
+        "content-type": b"application/json",
+        "traceparent": TRACEPARENT.encode(),
+    }
+    assert len(record.headers) == 9
+
+
+def test_the_cloudevents_sdk_reads_the_record(captured: Pipeline) -> None:
+    action = write(captured.database, '{"attempt": 1}')
+    (record,) = read(captured, 1)
+    event = from_binary_event(KafkaMessage(dict(record.headers), record.key, record.value), JSONFormat())
+    assert event.get_id() == f"{action}.1"
+    assert event.get_type() == CREATED
+    assert event.get_data() == {"attempt": 1}
+    assert event.get_extension("sequence") == "1"
+
+
+def test_events_of_one_action_stay_in_order(captured: Pipeline) -> None:
+    action = uuid4()
+    for sequence in range(1, 21):
+        write(captured.database, "{}", action=action, sequence=sequence)
+        write(captured.database, "{}")
+    records = [record for record in read(captured, 40) if record.key == str(action).encode()]
+    assert [dict(record.headers)["ce_sequence"] for record in records] == [str(n).encode() for n in range(1, 21)]
+    assert len({record.partition for record in records}) == 1
+
+
+def test_events_from_before_the_connector_arrive_too(
+    events: TrialDatabase, kafka: KafkaServer, connect: ConnectServer
+) -> None:
+    early = write(events, '{"n": 1}')
+    pipeline = make_pipeline(events, kafka, connect)
+    try:
+        late = write(events, '{"n": 2}')
+        assert {record.key.decode() for record in read(pipeline, 2)} == {str(early), str(late)}
+    finally:
+        remove_pipeline(pipeline)
+
+
+def test_a_rolled_back_event_never_arrives(captured: Pipeline) -> None:
+    with captured.database.connect() as connection, connection.transaction(force_rollback=True):
+        values = {"id": str(uuid4()), "sequence": 1, "type": CREATED, "data": "{}", "traceparent": None}
+        connection.execute(INSERT, values)
+    marker = write(captured.database, "{}")
+    assert [record.key.decode() for record in read(captured, 1)] == [str(marker)]
+
+
+def test_heartbeats_do_not_break_the_transform(captured: Pipeline) -> None:
+    assert len(read(captured, 3, topic=captured.topics.heartbeat)) >= 3
+    action = write(captured.database, "{}")
+    assert [record.key.decode() for record in read(captured, 1)] == [str(action)]
+    status = captured.api.status(captured.connector.name)
+    assert status is not None
+    assert status.runs
+
+
+def test_heartbeats_let_the_slot_move_on_while_no_action_is_written(captured: Pipeline) -> None:
+    """An idle ledger in a busy server must not keep the WAL of everybody else."""
+    query = "select confirmed_flush_lsn from pg_replication_slots where slot_name = %s"
+    with captured.database.connect() as connection:
+        before = connection.execute(query, [captured.connector.slot_name]).fetchone()
+        deadline = time.monotonic() + 30
+        while connection.execute(query, [captured.connector.slot_name]).fetchone() == before:
+            assert time.monotonic() < deadline, "the slot stands still"
+            time.sleep(0.1)
+
+
+def test_applying_the_connector_again_changes_nothing(captured: Pipeline) -> None:
+    again = apply(captured.api, captured.connector)
+    assert not again.created
+    assert again.changed == ()
+    assert again.status.runs
+
+
+def test_a_missing_publication_is_named(
+    postgres_server: PostgresServer, events: TrialDatabase, kafka: KafkaServer, connect: ConnectServer
+) -> None:
+    events.connect().execute("drop publication outbox_events")
+    with pytest.raises(ConditionNotMet, match="(?i)publication") as raised:
+        make_pipeline(events, kafka, connect)
+    assert "outbox migrate" in (raised.value.hint or "")
+    assert postgres_server.dsn() not in str(raised.value)
+
+
+def test_removing_a_pipeline_leaves_no_slot(events: TrialDatabase, kafka: KafkaServer, connect: ConnectServer) -> None:
+    pipeline = make_pipeline(events, kafka, connect)
+    remove_pipeline(pipeline)
+    assert not slot_exists(events.server, pipeline.connector.slot_name)

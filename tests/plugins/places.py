@@ -1,0 +1,100 @@
+"""Where the tests' PostgreSQL, broker and Connect run: started from packages, or in containers (STACK=containers).
+
+The one seam between the two. Everything else in the suite sees addresses only.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from outbox_relay.local.jars import class_path
+from outbox_relay.local.stack import Stack
+
+ROOT = Path(__file__).resolve().parents[2]
+OWNER = "outbox_owner"
+
+
+class Place(Protocol):
+    """One set of servers for a whole test session."""
+
+    def prepare(self, say: Callable[[str], None], *, kafka: bool) -> None:
+        """Download what is missing, before any test's time runs."""
+
+    def start_postgres(self) -> None:
+        """Start PostgreSQL, or do nothing when it runs."""
+
+    def start_connect(self) -> None:
+        """Start the broker and Connect, or do nothing when they run."""
+
+    def dsn(self, database: str, role: str) -> str:
+        """The libpq URL for the tests."""
+
+    def capture_url(self, database: str, role: str) -> str:
+        """The same, as the Connect worker must write it."""
+
+    def bootstrap(self) -> str:
+        """The broker, for the tests."""
+
+    def connect_url(self) -> str:
+        """Connect's REST address, for the tests."""
+
+    def stop(self) -> None:
+        """End everything."""
+
+
+class LocalPlace:
+    """The local stack, without fsync."""
+
+    def __init__(self) -> None:
+        self.stack = Stack(ROOT / "build", durable=False, name="tests")
+        self._kafka: threading.Thread | None = None
+
+    def prepare(self, say: Callable[[str], None], *, kafka: bool) -> None:
+        """Fetch the jars, and start the broker and Connect while the first tests run."""
+        if kafka:
+            class_path(say)
+            self._kafka = threading.Thread(target=self.stack.start_connect, name="start-connect", daemon=True)
+            self._kafka.start()
+
+    def start_postgres(self) -> None:
+        """Start PostgreSQL."""
+        self.stack.start_postgres()
+
+    def start_connect(self) -> None:
+        """Start the broker and Connect, or wait for them."""
+        self.stack.start_connect()
+
+    def dsn(self, database: str, role: str) -> str:
+        """The URL over loopback."""
+        return self.stack.postgres.dsn(database, role)
+
+    def capture_url(self, database: str, role: str) -> str:
+        """The same: Connect runs on this machine."""
+        return self.dsn(database, role)
+
+    def bootstrap(self) -> str:
+        """The broker."""
+        return self.stack.broker.bootstrap
+
+    def connect_url(self) -> str:
+        """The worker."""
+        return self.stack.connect.url
+
+    def stop(self) -> None:
+        """End every process, also one that is still starting."""
+        if self._kafka is not None:
+            self._kafka.join(timeout=120)
+        self.stack.stop()
+
+
+def make_place() -> Place:
+    """Choose by STACK: local (default) or containers."""
+    if os.environ.get("STACK", "local") == "containers":
+        from tests.plugins.containers import ContainersPlace
+
+        return ContainersPlace()
+    return LocalPlace()
