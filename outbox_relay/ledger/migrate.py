@@ -10,7 +10,6 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import LiteralString, cast
 
 import psycopg
 from psycopg import sql
@@ -186,8 +185,10 @@ def _create_roles(connection: psycopg.Connection, roles: RoleNames, passwords: M
 
 
 def _apply(connection: psycopg.Connection, found: list[Script], progress: Callable[[str], None]) -> list[str]:
-    migrations = dict(connection.execute("select version, checksum from outbox.schema_migrations").fetchall())
-    files = dict(connection.execute("select name, checksum from outbox.schema_files").fetchall())
+    migrations: dict[int, str] = dict(
+        connection.execute("select version, checksum from outbox.schema_migrations").fetchall()
+    )
+    files: dict[str, str] = dict(connection.execute("select name, checksum from outbox.schema_files").fetchall())
     _refuse_other_history(migrations, found)
     todo = [script for script in found if _is_due(script, migrations, files)]
     if not todo:
@@ -201,11 +202,9 @@ def _apply(connection: psycopg.Connection, found: list[Script], progress: Callab
         _run(connection, script.text)
         table, columns, values = _receipt(script)
         key = "name" if script.version is None else "version"
-        _run(
-            connection,
-            f"insert into outbox.{table} ({columns}) values ({values}) "
-            f"on conflict ({key}) do update set checksum = excluded.checksum, applied_at = clock_timestamp()",
-        )
+        receipt = f"insert into outbox.{table} ({columns}) values ({values})"
+        renewal = f" on conflict ({key}) do update set checksum = excluded.checksum, applied_at = clock_timestamp()"
+        _run(connection, receipt + renewal)
     connection.execute("set local check_function_bodies = on")
     for script in todo:
         if script.name.startswith("functions/"):
@@ -225,7 +224,7 @@ def _refuse_other_history(migrations: Mapping[int, str], found: list[Script]) ->
         message = f"this ledger is at version {newest}, this program knows {SCHEMA_VERSION}"
         raise LedgerMismatch(message, hint="upgrade the program; a ledger is never taken back")
     for script in found:
-        if script.version in migrations and migrations[script.version] != script.checksum:
+        if script.version is not None and migrations.get(script.version, script.checksum) != script.checksum:
             message = f"{script.name} was applied with another content"
             raise LedgerMismatch(message, hint="a migration never changes: restore the file, or add a new one")
 
@@ -242,4 +241,4 @@ def _settle_environment(connection: psycopg.Connection, environment: str) -> Non
 
 def _run(connection: psycopg.Connection, text: str) -> None:
     # Whole files, without parameters: many statements and literal percent signs are then fine.
-    connection.execute(cast(LiteralString, text))
+    connection.execute(text.encode())

@@ -115,7 +115,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one attempt of the relay proved. `event` is ACCEPTED, REFUSED, NO_EFFECT, HELD, RESPONSE_LOST or RELEASED."""
+    """What one attempt of the relay proved: ACCEPTED, REFUSED, NO_EFFECT, HELD, RESPONSE_LOST or RELEASED."""
 
     action_id: ActionId
     claim_token: ClaimToken

@@ -40,6 +40,10 @@ begin
     perform outbox.refuse_other_intent(new, v_fingerprint);
     return null;                              -- the same intent again: no second row, and no error
   end if;
+  if not (coalesce(isfinite(new.not_before), true) and coalesce(isfinite(new.deliver_by), true)) then
+    raise exception 'not_before and deliver_by must be finite' using errcode = 'OB007',
+      hint = 'Leave out what has no limit.';
+  end if;
   -- A repeat of a known action passes even late; only a new one must still have time.
   if new.deliver_by is not null and new.deliver_by <= outbox.now() then
     raise exception 'deliver_by is in the past' using errcode = 'OB007',

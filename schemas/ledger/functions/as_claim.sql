@@ -9,6 +9,6 @@ as $$
     (p_action).idempotency_key, (p_action).wire_key, (p_action).recipient, (p_action).payload::text,
     (p_action).contract_version, (p_action).base_url, (p_action).account_identity, (p_action).ordering_key,
     (p_action).created_at, (p_action).first_attempt_at,
-    extract(epoch from greatest(p_now - p_due_at, interval '0'))::double precision,
+    extract(epoch from p_now - least(p_due_at, p_now))::double precision,
     (p_action).traceparent)::outbox.claimed_action
 $$;
