@@ -206,7 +206,7 @@ def _early_lookup(case: UnknownCase, terms: Terms, policy: Policy) -> WaitUntil 
 def _why_not_proof(case: UnknownCase, terms: Terms) -> Reason | None:
     """Why an empty answer would not be proof of absence even after the settle time; None when it would be."""
     # The provider has said that it knows the key: an empty lookup contradicts that and proves nothing.
-    if _key_is_known(case):
+    if _key_is_known(case, terms):
         return Reason.KEY_MISMATCH
     # The contract that looks is not the one that sent: it may look for a mark that was never set.
     if case.claim.contract_version != terms.contract_version:
@@ -224,7 +224,7 @@ def _why_not_proof(case: UnknownCase, terms: Terms) -> Reason | None:
 
 
 def _replay(case: UnknownCase, terms: Terms, policy: Policy) -> WaitUntil | Replay | Closed:
-    obstacle = _not_the_same(case, terms) or _not_wanted(case) or _answered(case)
+    obstacle = _not_the_same(case, terms) or _not_wanted(case) or _answered(case, terms)
     if obstacle is not None:
         return Closed(obstacle)
     if case.replays >= policy.replays_max:
@@ -253,9 +253,9 @@ def _not_wanted(case: UnknownCase) -> Reason | None:
     return None
 
 
-def _answered(case: UnknownCase) -> Reason | None:
+def _answered(case: UnknownCase, terms: Terms) -> Reason | None:
     """An answer that the same request would only repeat."""
-    if _key_is_known(case):
+    if _key_is_known(case, terms):
         return Reason.KEY_MISMATCH
     reasons = {item.reason for item in case.evidence if item.kind == "replay"}
     if Seen.REPLAY_REFUSED in reasons:
@@ -290,9 +290,13 @@ def _place_changed(case: UnknownCase, terms: Terms) -> Reason | None:
     return Reason.BASE_URL_CHANGED if case.claim.base_url != terms.base_url else None
 
 
-def _key_is_known(case: UnknownCase) -> bool:
-    """True when the provider said that this key came with another body: an earlier request arrived."""
-    return any(item.proves == "arrival" for item in case.evidence)
+def _key_is_known(case: UnknownCase, terms: Terms) -> bool:
+    """True when the provider said that this key came with another body: an earlier request arrived.
+
+    That an earlier request is still in progress is no such answer: it may yet fail and leave nothing.
+    """
+    at_work = terms.replay.in_progress_reasons if terms.replay else frozenset()
+    return any(item.proves == "arrival" and item.reason not in at_work for item in case.evidence)
 
 
 def _lookups_since_last_attempt(case: UnknownCase) -> list[Evidence]:

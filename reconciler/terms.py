@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from outbox_relay.ledger.records import AccountRow
 from outbox_relay.providers.contract import Operation, ProviderContract
-from outbox_relay.providers.parts import Step
+from outbox_relay.providers.parts import Idempotency, Step
 
 
 class Reason(StrEnum):
@@ -66,8 +66,8 @@ class ReplayTerms:
     """True when a replay is safe while an earlier attempt may still be on its way."""
     refusal_proves_absence: bool = False
     """True when a definite refusal of a replay shows that no earlier attempt was accepted."""
-    stored_mark: tuple[str, str] | None = None
-    """Header (lower case) and value by which an answer shows that it is a stored one."""
+    in_progress_reasons: frozenset[str] = frozenset()
+    """Reason classes of answers that say only that the provider is still at work under this key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,8 +195,14 @@ def _replay_terms(operation: Operation) -> ReplayTerms | None:
         window_s=key.window_s,
         published=key.retention_s != "unpublished",
         refusal_proves_absence=key.refused_replay_proves_absence,
-        stored_mark=(key.replayed.header.lower(), key.replayed.value) if key.replayed else None,
+        in_progress_reasons=_in_progress_reasons(key),
     )
+
+
+def _in_progress_reasons(key: Idempotency) -> frozenset[str]:
+    """A reason that the contract also gives to a mismatch stays one: the graver meaning wins."""
+    at_work = {rule.reason for rule in key.in_progress if rule.reason}
+    return frozenset(at_work - {rule.reason for rule in key.mismatch})
 
 
 @dataclass(frozen=True, slots=True)
