@@ -110,9 +110,9 @@ def printed(*, environment: str, roles: RoleNames | None = None, testing: bool =
     for script in scripts(roles, testing=testing):
         parts.append(f"-- {script.name}\n{script.text}")
         table, columns, values = _receipt(script)
-        parts.append(f"insert into outbox.{table} ({columns}) values ({values});")
+        parts.append(f"insert into outbox.{table} ({columns}) values ({values});")  # noqa: S608 - from shipped files
     environment_literal = environment.replace("'", "''")
-    parts.append(f"insert into outbox.ledger (environment) values ('{environment_literal}');")
+    parts.append(f"insert into outbox.ledger (environment) values ('{environment_literal}');")  # noqa: S608
     parts.append("commit;")
     return "\n\n".join(parts) + "\n"
 
@@ -202,7 +202,7 @@ def _apply(connection: psycopg.Connection, found: list[Script], progress: Callab
         _run(connection, script.text)
         table, columns, values = _receipt(script)
         key = "name" if script.version is None else "version"
-        receipt = f"insert into outbox.{table} ({columns}) values ({values})"
+        receipt = f"insert into outbox.{table} ({columns}) values ({values})"  # noqa: S608 - from shipped files
         renewal = f" on conflict ({key}) do update set checksum = excluded.checksum, applied_at = clock_timestamp()"
         _run(connection, receipt + renewal)
     connection.execute("set local check_function_bodies = on")

@@ -73,6 +73,18 @@ class Backlog:
 
 
 @dataclass(frozen=True, slots=True)
+class CaptureHealth:
+    """What the database says about change capture; slot values are None when there is no such slot."""
+
+    wal_level: str
+    publication: bool
+    max_slot_wal_keep_size: str
+    slot_active: bool | None
+    slot_wal_status: str | None
+    slot_retained_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class History:
     """Every change of one action as the status topic told it, and all evidence."""
 
@@ -145,3 +157,16 @@ class Reports:
     async def backlog(self) -> list[Backlog]:
         """Return what waits, per account."""
         return [Backlog(**row) for row in await self._session.rows("select * from outbox.backlog()")]
+
+    async def capture_health(self, slot_name: str) -> CaptureHealth:
+        """Return the state of publication and slot."""
+        found = await self._session.value("select outbox.capture_health(%s)", [slot_name])
+        slot = found["slot"] or {}
+        return CaptureHealth(
+            wal_level=found["wal_level"],
+            publication=found["publication"],
+            max_slot_wal_keep_size=found["max_slot_wal_keep_size"],
+            slot_active=slot.get("active"),
+            slot_wal_status=slot.get("wal_status"),
+            slot_retained_bytes=slot.get("retained_bytes"),
+        )

@@ -30,7 +30,8 @@ grant execute on function
   outbox.postpone_unknowns(jsonb), outbox.open_reviews(jsonb), outbox.sweep_deadlines(integer),
   outbox.next_unknown_in(), outbox.roll_up_counters(integer) to {reconciler};
 
-grant execute on function outbox.action_counters(), outbox.backlog() to {reconciler}, {operator};
+grant execute on function outbox.action_counters(), outbox.backlog(), outbox.capture_health(text)
+  to {reconciler}, {operator};
 
 grant execute on function
   outbox.list_actions(text, text, text, text, integer), outbox.find_action(text), outbox.action_history(uuid),

@@ -4,7 +4,7 @@
 create table outbox.ledger (
   singleton       boolean primary key default true check (singleton),
   ledger_id       uuid not null default gen_random_uuid(),
-  environment     text not null check (environment ~ '^[a-z][a-z0-9_-]{0,31}$'),
+  environment     text not null check (environment ~ '^[a-z][a-z0-9_-]{0,62}$'),
   -- Keys are hashed with this before they leave the database, so that nobody can guess a key from the topic.
   key_hash_secret bytea not null
     default decode(replace(gen_random_uuid()::text || gen_random_uuid()::text, '-', ''), 'hex'),
