@@ -31,12 +31,14 @@ LogLine = dict[str, object]
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """The three durations that decide how long a drill takes, in seconds."""
+    """The durations that decide how long a drill takes, in seconds."""
 
     name: str
     deadline_s: float
     lease_s: float
     sweep_s: float
+    shortens_contracts: bool
+    """Whether providers settle in a moment; else as long as their contracts say."""
 
     @property
     def unknown_within_s(self) -> float:
@@ -44,8 +46,10 @@ class Profile:
         return self.lease_s + 2 * self.sweep_s
 
 
-TEST_PROFILE = Profile("test", deadline_s=1, lease_s=2, sweep_s=0.25)
-DEFAULT_PROFILE = Profile("default", deadline_s=10, lease_s=30, sweep_s=5)
+TEST_PROFILE = Profile("test", deadline_s=1, lease_s=2, sweep_s=0.25, shortens_contracts=True)
+HOLDING_PROFILE = Profile("holding", deadline_s=2, lease_s=3, sweep_s=0.25, shortens_contracts=True)
+"""For drills that hold many answers at once: all must be held before the first one's deadline ends."""
+DEFAULT_PROFILE = Profile("default", deadline_s=10, lease_s=30, sweep_s=5, shortens_contracts=False)
 
 
 def wait_until(condition: Callable[[], T | None], *, timeout_s: float, what: str, poll_s: float = POLL_S) -> T:

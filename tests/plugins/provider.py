@@ -20,6 +20,6 @@ def start_provider(tmp_path: Path) -> Iterator[StartProvider]:
     with ExitStack() as stack:
 
         def start(contract: str, **options: Any) -> SimulatedProvider:
-            return stack.enter_context(SimulatedProvider.start(contract, folder=tmp_path, **options: Any))
+            return stack.enter_context(SimulatedProvider.start(contract, folder=tmp_path, **options))
 
         yield start

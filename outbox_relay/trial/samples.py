@@ -1,0 +1,46 @@
+"""One plausible action per provider, so that a drill can be run against each of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from outbox_relay.errors import UsageError
+from outbox_relay.trial.memory import Document
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What an agent would ask of a provider."""
+
+    provider: str
+    operation: str
+    payload: Document
+
+    def worded(self, text: str) -> Document:
+        """The payload with a text of its own, where the provider has one."""
+        field = next((name for name in ("subject", "body", "text", "description") if name in self.payload), None)
+        return self.payload if field is None else self.payload | {field: text}
+
+
+SAMPLES = {
+    sample.provider: sample
+    for sample in (
+        Sample(
+            "resend",
+            "emails.send",
+            {"from": "deploys@example.com", "to": ["oncall@example.com"], "subject": "-", "text": "Deployed."},
+        ),
+        Sample(
+            "github",
+            "issue_comments.create",
+            {"owner": "example", "repo": "shop", "issue_number": 42, "body": "-"},
+        ),
+    )
+}
+
+
+def sample_of(provider: str) -> Sample:
+    """The sample of a provider. Raises UsageError."""
+    if provider not in SAMPLES:
+        raise UsageError(f"there is no sample for {provider!r}", hint=f"use one of {', '.join(sorted(SAMPLES))}")
+    return SAMPLES[provider]

@@ -1,0 +1,278 @@
+"""One stage for a trial: a ledger, simulated providers, their accounts, and the programs that are watched or killed.
+
+It plays the agent (under the agent's role), the administrator (under the owner's) and the supervisor. It never does
+the work of a relay or a reconciler.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import LiteralString, Protocol
+
+import psycopg
+import yaml
+
+from outbox_relay.ledger.pool import open_ledger
+from outbox_relay.providers.accounts import load_accounts
+from outbox_relay.providers.registry import load_contracts
+from outbox_relay.trial.place import SimulatedProvider
+from outbox_relay.trial.processes import TEST_PROFILE, HttpProgram, Profile, start_python, wait_until
+from outbox_relay.trial.samples import sample_of
+from outbox_relay.trial.tempo import write_contracts
+
+ENVIRONMENT = "test"
+SECRET_VARIABLE = "TRIAL_SECRET"  # noqa: S105 - the name of a variable
+SECRET = "trial-secret"  # noqa: S105 - simulated providers take any
+SETTLED_DELIVERIES = (
+    "delivery_confirmed",
+    "delivery_rejected",
+    "reconciled_confirmed",
+    "reconciled_failed",
+    "abandoned",
+    "not_sent",
+)
+
+
+class LedgerPlace(Protocol):
+    """Where a migrated ledger is."""
+
+    def dsn(self, role: str) -> str:
+        """A libpq URL for owner, agent, relay, reconciler, operator or capture."""
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaPlace:
+    """Where the status topic is; its connector runs already."""
+
+    bootstrap_servers: str
+    topic_prefix: str
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """The settings of a program that is woken by it."""
+        return {
+            "OUTBOX_WAKEUPS": "kafka",
+            "OUTBOX_KAFKA_BOOTSTRAP_SERVERS": self.bootstrap_servers,
+            "OUTBOX_TOPIC_PREFIX": self.topic_prefix,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One action as the ledger has it."""
+
+    key: str
+    action_id: str
+    execution_state: str
+    delivery_state: str
+    attempts: int
+    provider_id: str | None
+    resolution: str | None
+    reason: str | None
+    duplicate_suspected: bool
+    in_review: bool
+
+
+@dataclass
+class Scenario:
+    """Made by `open_scenario`."""
+
+    ledger: LedgerPlace
+    folder: Path
+    profile: Profile
+    providers: dict[str, SimulatedProvider]
+    environ: dict[str, str]
+    _stack: ExitStack = field(repr=False)
+
+    # ---- The agent ------------------------------------------------------------------------------------------------
+
+    def add(self, provider: str, keys: Sequence[str], *, roll_back: bool = False) -> None:
+        """Insert one action per key in one transaction, as an agent does, and commit or roll back."""
+        sample = sample_of(provider)
+        rows = [(sample.provider, sample.operation, key, json.dumps(sample.worded(key))) for key in keys]
+        with psycopg.connect(self.ledger.dsn("agent")) as connection, connection.cursor() as cursor:
+            cursor.executemany(
+                "insert into outbox.outbound_actions (provider, operation, idempotency_key, payload)"
+                " values (%s, %s, %s, %s)",
+                rows,
+            )
+            if roll_back:
+                connection.rollback()
+
+    # ---- The supervisor -------------------------------------------------------------------------------------------
+
+    def start_relay(self, name: str = "relay", **environ: str) -> HttpProgram:
+        """Start a relay and wait until it is ready; it ends with the scenario. `environ` adds settings."""
+        return self._start(name, "outbox_relay", "relay", environ)
+
+    def start_reconciler(self, name: str = "reconciler", **environ: str) -> HttpProgram:
+        """Start a reconciler and wait until it is ready; it ends with the scenario."""
+        return self._start(name, "reconciler", "reconciler", environ)
+
+    def _start(self, name: str, module: str, role: str, environ: Mapping[str, str]) -> HttpProgram:
+        settings = {**self.environ, "OUTBOX_DATABASE_URL": self.ledger.dsn(role), "OUTBOX_INSTANCE": name, **environ}
+        program = self._stack.enter_context(start_python(name, module, folder=self.folder, env=settings))
+        program.wait_ready()
+        return program
+
+    # ---- The administrator ----------------------------------------------------------------------------------------
+
+    def standings(self, prefix: str = "") -> list[Standing]:
+        """Every action whose key begins with `prefix`, in order of the key."""
+        with psycopg.connect(self.ledger.dsn("owner")) as connection:
+            rows = connection.execute(
+                "select a.idempotency_key, a.action_id::text, a.execution_state, a.delivery_state, a.attempt_count,"
+                " a.provider_id, a.resolution, a.last_reason, a.duplicate_suspected,"
+                " exists (select from outbox.reviews r where r.action_id = a.action_id and r.closed_at is null)"
+                " from outbox.outbound_actions a where starts_with(a.idempotency_key, %s) order by 1",
+                [prefix],
+            ).fetchall()
+        return [Standing(*row) for row in rows]
+
+    def count(self, condition: LiteralString, *values: object) -> int:
+        """How many actions meet an SQL condition."""
+        statement: LiteralString = "select count(*) from outbox.outbound_actions a where "
+        with psycopg.connect(self.ledger.dsn("owner")) as connection:
+            row = connection.execute(statement + condition, values).fetchone()
+        return int(row[0]) if row else 0
+
+    def wait_for_count(
+        self, number: int, condition: LiteralString, *values: object, timeout_s: float, what: str
+    ) -> None:
+        """Wait until at least so many actions meet an SQL condition."""
+        wait_until(lambda: self.count(condition, *values) >= number, timeout_s=timeout_s, what=what, poll_s=0.1)
+
+    def wait_settled(self, *, prefix: str = "", timeout_s: float) -> None:
+        """Wait until every action is settled or has an open review."""
+
+        def settled() -> bool:
+            found = self.standings(prefix)
+            return all(each.delivery_state in SETTLED_DELIVERIES or each.in_review for each in found)
+
+        wait_until(settled, timeout_s=timeout_s, what=f"every action {prefix}* to be settled", poll_s=0.1)
+
+    def reasons_for_unknown(self, prefix: str) -> dict[str, set[str]]:
+        """Per action, the reason classes with which a worker left it unknown."""
+        with psycopg.connect(self.ledger.dsn("owner")) as connection:
+            rows = connection.execute(
+                "select a.idempotency_key, e.data::json ->> 'reason' from outbox.action_events e"
+                " join outbox.outbound_actions a using (action_id) where starts_with(a.idempotency_key, %s)"
+                " and e.data::json ->> 'event' in ('response_lost', 'claim_expired')",
+                [prefix],
+            ).fetchall()
+        found: dict[str, set[str]] = {}
+        for key, reason in rows:
+            found.setdefault(key, set()).add(reason)
+        return found
+
+    def late_acceptances(self) -> int:
+        """How many actions have an acceptance that came from a worker without its claim."""
+        return self._count_evidence("e.kind = 'late_acceptance'")
+
+    def unused_acceptances(self) -> int:
+        """How many actions have an acceptance that nobody has used."""
+        return self._count_evidence("e.proves = 'acceptance' and e.used_at is null")
+
+    def _count_evidence(self, condition: LiteralString) -> int:
+        statement: LiteralString = "select count(distinct e.action_id) from outbox.evidence e where "
+        with psycopg.connect(self.ledger.dsn("owner")) as connection:
+            row = connection.execute(statement + condition).fetchone()
+        return int(row[0]) if row else 0
+
+    @contextmanager
+    def locked_queue(self, prefix: str) -> Iterator[None]:
+        """Hold the queue rows of some actions, so that every write about them hangs."""
+        with psycopg.connect(self.ledger.dsn("owner")) as connection:
+            connection.execute(
+                "select q.action_id from outbox.work_queue q join outbox.outbound_actions a using (action_id)"
+                " where starts_with(a.idempotency_key, %s) order by q.action_id for update of q",
+                [prefix],
+            )
+            yield
+            connection.rollback()
+
+    def waiting_for_locks(self, role: str) -> int:
+        """How many sessions of a role wait for a lock in this ledger."""
+        return self._sessions("wait_event_type = 'Lock' and pid <> pg_backend_pid()", role)
+
+    def end_sessions(self, role: str) -> int:
+        """Cut every connection of a role to this ledger, as the death of its machine would."""
+        return self._sessions("pg_terminate_backend(pid, 5000)", role)
+
+    def _sessions(self, condition: LiteralString, role: str) -> int:
+        user = psycopg.conninfo.conninfo_to_dict(self.ledger.dsn(role))["user"]
+        statement: LiteralString = (
+            "select count(*) from pg_stat_activity where datname = current_database() and usename = %s and "
+        )
+        with psycopg.connect(self.ledger.dsn("owner")) as connection:
+            row = connection.execute(statement + condition, [user]).fetchone()
+        return int(row[0]) if row else 0
+
+
+@contextmanager
+def open_scenario(
+    ledger: LedgerPlace,
+    folder: Path,
+    *,
+    providers: Sequence[str],
+    profile: Profile = TEST_PROFILE,
+    kafka: KafkaPlace | None = None,
+    seed: int = 1,
+    base_urls: Mapping[str, str] | None = None,
+) -> Iterator[Scenario]:
+    """Set the stage. `base_urls` puts other servers in the place of simulated providers."""
+    contracts_dir = write_contracts(providers, folder / "contracts", profile)
+    with ExitStack() as stack:
+        places = {
+            name: stack.enter_context(
+                SimulatedProvider.start(name, folder=folder, contracts_dir=contracts_dir, seed=seed)
+            )
+            for name in providers
+            if name not in (base_urls or {})
+        }
+        urls = {name: place.url for name, place in places.items()} | dict(base_urls or {})
+        file = _write_accounts(urls, contracts_dir, folder / "providers.yaml")
+        asyncio.run(_apply_accounts(ledger.dsn("owner"), file, contracts_dir))
+        environ = {
+            SECRET_VARIABLE: SECRET,
+            "OUTBOX_ENVIRONMENT": ENVIRONMENT,
+            "OUTBOX_PROVIDERS_FILE": str(file),
+            "OUTBOX_CONTRACTS_DIR": str(contracts_dir),
+            "OUTBOX_LISTEN": "127.0.0.1:0",
+            "OUTBOX_LOG_FORMAT": "json",
+            "OUTBOX_PROVIDER_DEADLINE_S": str(profile.deadline_s),
+            "OUTBOX_LEASE_S": str(profile.lease_s),
+            "OUTBOX_SWEEP_S": str(profile.sweep_s),
+            "OUTBOX_WAKEUPS": "ledger",
+            **(kafka.environ if kafka is not None else {}),
+        }
+        yield Scenario(ledger, folder, profile, places, environ, stack)
+
+
+def _write_accounts(urls: Mapping[str, str], contracts_dir: Path, path: Path) -> Path:
+    contracts = load_contracts(contracts_dir)
+    accounts = [
+        {
+            "provider": name,
+            "mode": "live",
+            "base_url": url,
+            "credentials": {credential: {"env": SECRET_VARIABLE} for credential in contracts[name].credentials},
+            "review_owner": "trial-oncall",
+        }
+        for name, url in urls.items()
+    ]
+    path.write_text(yaml.safe_dump({"accounts": accounts}, sort_keys=False))
+    return path
+
+
+async def _apply_accounts(dsn: str, file: Path, contracts_dir: Path) -> None:
+    environ = {**os.environ, SECRET_VARIABLE: SECRET}
+    accounts = load_accounts(file, load_contracts(contracts_dir), environ)
+    async with open_ledger(dsn, environment=ENVIRONMENT, application="trial", max_size=1) as opened:
+        await opened.accounts.apply([row for account in accounts for row in account.rows()])

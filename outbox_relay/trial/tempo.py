@@ -1,0 +1,48 @@
+"""Provider contracts for trials: the shipped ones, with rate limits off and, in the test profile, shorter waits.
+
+Only durations and limits change. What a contract says about keys, answers and proof is what is on trial.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from outbox_relay.trial.processes import Profile
+
+PROCESSING_S = 0.2
+SETTLE_S = 0.3
+
+
+def write_contracts(providers: Sequence[str], folder: Path, profile: Profile) -> Path:
+    """Write the contracts for a trial into `folder` and return it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    shipped = resources.files("outbox_relay.providers") / "contracts"
+    for provider in providers:
+        declared = yaml.safe_load((shipped / f"{provider}.yaml").read_bytes())
+        _without_limits(declared)
+        if profile.shortens_contracts:
+            for operation in declared["operations"].values():
+                _hurry(operation)
+        (folder / f"{provider}.yaml").write_text(yaml.safe_dump(declared, sort_keys=False))
+    return folder
+
+
+def _without_limits(part: dict[str, Any]) -> None:
+    limits = part.get("limits", {})
+    limits.pop("rate_per_s", None)
+    limits.pop("concurrency", None)
+    for operation in part.get("operations", {}).values():
+        _without_limits(operation)
+
+
+def _hurry(operation: dict[str, Any]) -> None:
+    operation["processing_s"] = PROCESSING_S
+    if operation.get("lookup"):
+        operation["lookup"]["settle_s"] = SETTLE_S
+    for rule in operation.get("throttling", []):
+        rule.pop("min_wait_s", None)
