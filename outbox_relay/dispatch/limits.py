@@ -32,7 +32,9 @@ class Effect(StrEnum):
     TROUBLE = "trouble"
     """No answer, an unreadable one, a server error, or no connection."""
     THROTTLED = "throttled"
-    """The provider wants fewer requests, or refuses the account as such."""
+    """The provider wants fewer requests."""
+    BLOCKED = "blocked"
+    """The account as such was refused, or its address is wrong: every further action would burn in the same way."""
     NEUTRAL = "neutral"
     """Nothing was learned about the provider."""
 
@@ -140,7 +142,9 @@ class AccountGate:
             case Effect.HEALTHY:
                 self._recovered()
             case Effect.TROUBLE:
-                self._troubled(now)
+                self._troubled(now, weight=1)
+            case Effect.BLOCKED:
+                self._troubled(now, weight=TROUBLES_TO_OPEN)
             case Effect.THROTTLED | Effect.NEUTRAL:
                 pass
 
@@ -154,12 +158,12 @@ class AccountGate:
         # After an outage the door opens by one more per success: no herd falls on a provider that just came back.
         self._window = min(self.limits.slots, self._window + 1)
 
-    def _troubled(self, now: float) -> None:
+    def _troubled(self, now: float, *, weight: int) -> None:
         if self._open:
             self._probe_delay_s = min(PROBE_MAX_S, self._probe_delay_s * 2)
             self._probe_at = now + self._probe_delay_s
             return
-        self._troubles += 1
+        self._troubles += weight
         if self._troubles >= TROUBLES_TO_OPEN:
             self._open = True
             self._epoch += 1

@@ -27,8 +27,6 @@ CALL_MAX_S = 15.0
 """A call to the ledger that neither answers nor breaks is given up after this."""
 RETRY_FIRST_S = 0.1
 RETRY_MAX_S = 2.0
-REFUSABLE = frozenset({"kafka", "due"})
-"""Sources that announce work; an empty claim after a sweep or a poll is no refusal."""
 SWEEP_BATCH = 500
 SWEEP_BATCHES_MAX = 20
 
@@ -100,14 +98,16 @@ class ClaimLoop:
         self._log = log
         self._bell = asyncio.Event()
         self._sources: set[str] = set()
+        self._promised = False
         self._trusted = False
         self._was_ready = False
         self._timers = Timers(sweep_s=timing.sweep_s, polling=timing.polling, now=time.monotonic())
 
-    def wake(self, source: str, accounts: Iterable[AccountKey] | None = None) -> None:
-        """There may be due work for these accounts (all, by default)."""
+    def wake(self, source: str, accounts: Iterable[AccountKey] | None = None, *, promised: bool = False) -> None:
+        """There may be due work for these accounts (all, by default); with `promised`, an empty claim is a refusal."""
         if self._demands.wake(accounts):
             self._sources.add(source)
+            self._promised |= promised
             self._metrics.wakeups.labels(source).inc()
             self._bell.set()
 
@@ -183,7 +183,8 @@ class ClaimLoop:
 
     async def _claim(self, orders: Sequence[Order], stopping: asyncio.Event) -> None:
         token = ClaimToken(uuid4())
-        sources, self._sources = self._sources, set()
+        self._sources.clear()
+        promised, self._promised = self._promised, False
         lease = Lease(obtained_at_boottime=boottime(), lease_s=self._timing.lease_s)
         claims: list[Claim] = []
         try:
@@ -193,9 +194,8 @@ class ClaimLoop:
         now = time.monotonic()
         if claims:
             self._timers.found_work(now)
-        else:
-            for source in sources & REFUSABLE:
-                self._metrics.refused_claims.labels(source).inc()
+        elif promised:
+            self._metrics.refused_claims.inc()
         self._timers.due_time_changed(now)
         permits = {order.account: order.permit for order in orders}
         for claim in claims:

@@ -16,6 +16,7 @@ from typing import Protocol
 from outbox_relay.dispatch.demand import AccountKey
 from outbox_relay.errors import LedgerUnavailable
 from outbox_relay.ledger.records import Outcome, Recorded, Verdict
+from outbox_relay.states import Event
 from outbox_relay.telemetry import Health, Logger, Readiness, RelayMetrics, describe_error
 
 BATCH_MAX = 200
@@ -176,8 +177,13 @@ class OutcomeWriter:
 
     def _count(self, batch: Sequence[Finished], recorded: Sequence[Recorded]) -> None:
         verdicts = {answer.action_id: answer.verdict for answer in recorded}
+        now = time.monotonic()
         for finished in batch:
-            if verdicts.get(finished.outcome.action_id) is Verdict.STALE:
+            if verdicts.get(finished.outcome.action_id) is not Verdict.STALE:
+                if finished.outcome.event is Event.ACCEPTED:
+                    lag_s = finished.due_age_s + now - finished.claimed_at
+                    self._metrics.due_to_stored_seconds.labels(finished.account[0]).observe(lag_s)
+            else:
                 self._metrics.stale_writes.inc()
                 self._log.warning(
                     "claim_lost",

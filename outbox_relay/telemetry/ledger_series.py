@@ -25,6 +25,7 @@ class ProviderCounts:
     states: dict[State, int]
     receipts: dict[ReceiptState, int] = field(default_factory=dict)
     awaiting_review: int = 0
+    duplicates_suspected: int = 0
     due: int = 0
     oldest_due_age_s: float = 0.0
     oldest_unknown_age_s: float = 0.0
@@ -74,6 +75,9 @@ class LedgerSeries(Collector):
         review = GaugeMetricFamily(
             "outbox_awaiting_review", "Actions that wait for a person's decision.", labels=["provider"]
         )
+        suspected = GaugeMetricFamily(
+            "outbox_duplicates_suspected", "Actions whose evidence contradicts their state.", labels=["provider"]
+        )
         backlog = GaugeMetricFamily("outbox_backlog", "Actions due and not claimed.", labels=["provider"])
         due_age = GaugeMetricFamily(
             "outbox_oldest_due_age_seconds", "Age of the longest due action.", labels=["provider"]
@@ -94,9 +98,10 @@ class LedgerSeries(Collector):
             for receipt in ReceiptState:
                 receipts.add_metric([provider, receipt], counts.receipts.get(receipt, 0))
             review.add_metric([provider], counts.awaiting_review)
+            suspected.add_metric([provider], counts.duplicates_suspected)
             backlog.add_metric([provider], counts.due)
             due_age.add_metric([provider], counts.oldest_due_age_s)
             unknown_age.add_metric([provider], counts.oldest_unknown_age_s)
             if counts.window_min_remaining_s is not None:
                 window.add_metric([provider], counts.window_min_remaining_s)
-        yield from (created, actions, receipts, review, backlog, due_age, unknown_age, window, age)
+        yield from (created, actions, receipts, review, suspected, backlog, due_age, unknown_age, window, age)

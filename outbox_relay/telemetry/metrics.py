@@ -77,13 +77,14 @@ class AttemptMetrics:
         )
         self.wakeups = Counter(
             "outbox_wakeups",
-            "What woke the loop: kafka, due, sweep, freed (a slot) or poll.",
+            "What woke the loop: kafka, due, sweep, poll, freed (a slot) or successor (of an ordering key).",
             ("source",),
             registry=registry,
         )
         self.kafka_records = Counter(
             "outbox_kafka_records",
-            "Records read from the status topic, by use: wakeup, other or old (skipped, the due scan has those).",
+            "Records read from the status topic, by use: wakeup, other, old (skipped, the due scan has those) or "
+            "unreadable.",
             ("use",),
             registry=registry,
         )
@@ -103,18 +104,15 @@ class RelayMetrics(AttemptMetrics):
         self.claimed = Counter("outbox_claimed", "Actions claimed for dispatch.", PROVIDER, registry=registry)
         self.refused_claims = Counter(
             "outbox_refused_claims",
-            "Claims that a wake-up caused and that found nothing to do: the record came twice, late or after "
-            "another relay's claim.",
-            ("source",),
+            "Claims that a record of a created action caused and that found nothing to do: it came twice, late, "
+            "after another relay's claim, or for an action that is not due yet.",
             registry=registry,
         )
         self.released = Counter("outbox_released", "Claims given back unsent.", PROVIDER, registry=registry)
         self.expired_claims = Counter(
             "outbox_expired_claims", "Claims that ran out and became delivery_unknown.", registry=registry
         )
-        self.in_flight = Gauge(
-            "outbox_in_flight", "Actions claimed and not yet stored.", ("provider", "account"), registry=registry
-        )
+        self.in_flight = Gauge("outbox_in_flight", "Attempts under way.", ("provider", "account"), registry=registry)
         self.circuit_open = Gauge(
             "outbox_provider_circuit_open",
             "1 while the account's breaker keeps fresh actions back.",

@@ -72,8 +72,16 @@ def test_the_breaker_opens_after_consecutive_troubles_only() -> None:
         for _ in range(TROUBLES_TO_OPEN - 1):
             gate.finish(Effect.TROUBLE, gate.start(1, 0), 0)
         gate.finish(Effect.HEALTHY, gate.start(1, 0), 0)
-    assert not gate.open
+    assert gate.room(0) > 0
     open_breaker(gate)
+    assert gate.open
+    assert gate.room(0) == 0
+
+
+def test_a_refused_account_opens_the_breaker_at_once() -> None:
+    """With a revoked credential every action that is sent goes on hold: one is enough to know."""
+    gate = AccountGate(Limits(slots=10), now=0)
+    gate.finish(Effect.BLOCKED, gate.start(1, 0), 0)
     assert gate.open
     assert gate.room(0) == 0
 
