@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from outbox_relay.errors import ContractError
 from outbox_relay.ledger.records import AccountRow
-from outbox_relay.providers.adapters import Adapter, find_adapter
+from outbox_relay.providers.adapters import Adapter, Signable, find_adapter
 from outbox_relay.providers.contract import BaseUrl, ProviderContract
 from outbox_relay.providers.credentials import Credentials, CredentialSource
 from outbox_relay.providers.registry import refusal
@@ -141,6 +141,7 @@ def _account(
     if base_url is None:
         hint = "write base_url: https://…"
         raise ContractError(f"{place}.base_url: {contract.name} has no address of its own", hint=hint)
+    credentials = _credentials(given, contract, environ, place)
     sources = "+".join(source.place for _, source in sorted(given.credentials.items()))
     return Account(
         provider=given.provider,
@@ -150,7 +151,7 @@ def _account(
         identity=given.identity or f"{base_url} {sources}".strip(),
         contract=contract,
         operations=_operations(given, contract, place),
-        credentials=_credentials(given, contract, environ, place),
+        credentials=credentials,
         slots=given.slots,
         rate_per_s=given.rate_per_s or contract.limits.rate_per_s,
         key_shared=given.shared_key_space,
@@ -159,8 +160,31 @@ def _account(
         review_owner=given.review_owner,
         allow_recipients=given.allow_recipients,
         expect_receipts=given.expect_receipts,
-        adapter=None if contract.adapter is None else find_adapter(contract.adapter),
+        adapter=_adapter(contract, credentials, place),
     )
+
+
+def _adapter(contract: ProviderContract, credentials: Credentials, place: str) -> Adapter | None:
+    """The contract's adapter, once it has signed something with these credentials."""
+    if contract.adapter is None:
+        return None
+    adapter = find_adapter(contract.adapter)
+    trial = Signable(
+        method="POST",
+        url="https://localhost/",
+        headers={},
+        body=b"{}",
+        key="trial",
+        credentials=credentials,
+        at_unix_s=0,
+    )
+    try:
+        adapter.sign(trial)
+    except (ValueError, RuntimeError, LookupError):
+        # The library's own message may hold the secret: it is left out, and so is the chain.
+        hint = f"check {', '.join(contract.adapter_credentials)}"
+        raise ContractError(f"{place}.credentials: the adapter {contract.adapter} cannot sign", hint=hint) from None
+    return adapter
 
 
 def _operations(given: AccountDeclaration, contract: ProviderContract, place: str) -> tuple[str, ...]:

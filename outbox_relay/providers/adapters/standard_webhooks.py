@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from standardwebhooks.webhooks import Webhook
+from standardwebhooks.webhooks import EmptyWebhookSecretError, Webhook
 
 from outbox_relay.providers.adapters import Signable
 
@@ -19,7 +19,10 @@ class StandardWebhooks:
     def sign(self, signable: Signable) -> Mapping[str, str]:
         """The three headers `webhook-id`, `webhook-timestamp` and `webhook-signature`."""
         moment = datetime.fromtimestamp(signable.at_unix_s, tz=UTC)
-        signer = Webhook(signable.credentials["signing_secret"])
+        try:
+            signer = Webhook(signable.credentials["signing_secret"])
+        except (EmptyWebhookSecretError, RuntimeError) as error:
+            raise ValueError("the signing secret is not usable") from error
         return {
             "webhook-id": signable.key,
             "webhook-timestamp": str(signable.at_unix_s),
