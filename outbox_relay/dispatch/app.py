@@ -80,6 +80,7 @@ async def run(settings: Settings, log: Logger) -> int:
         log.warning("setting_ignored", variable=wrong, probably_meant=meant)
     stop = StopSignals(log)
     host, port = settings.listen_address
+    instruments.health.report("ledger", Readiness.NOT_READY, "not asked yet")
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(HealthServer(instruments.health, registry, host=host, port=port))
         log.info("listening", host=host, port=server.port, version=release())
