@@ -1,0 +1,1 @@
+"""The demonstration: one real line through every part, with the answer lost on the way."""
