@@ -1,0 +1,215 @@
+"""The reconciler's loops under one roof: they start together, and one death ends all in good order.
+
+In good order means: claim nothing more, finish the cases under way, store every conclusion. A loop that fails makes the
+exit code, never a silent half-working process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from outbox_relay.attempt.send import Sender
+from outbox_relay.capture.records import Wakeup
+from outbox_relay.capture.wakeups import Wakeups
+from outbox_relay.errors import OutboxError
+from outbox_relay.ledger.pool import Ledger
+from outbox_relay.providers.accounts import Account
+from outbox_relay.states import RecordType
+from outbox_relay.telemetry import Health, LedgerSeries, Logger, Readiness, ReconcilerMetrics, log_failure
+from reconciler.loop import LOOP, CaseLoop, Pulse
+from reconciler.pace import Pace
+from reconciler.resolve import AccountKey, Resolver, Timing
+from reconciler.sweep import Sweeper, repeat, show_counts
+from reconciler.terms import Catalogue, Policy
+from reconciler.writer import ConclusionWriter
+
+WAKING_RECORDS = frozenset({RecordType.DELIVERY_UNKNOWN.value})
+DRAIN_SLACK_S = 2.0
+KAFKA_CHECK_S = 0.5
+COUNT_EVERY_SWEEPS = 3
+COUNT_LEAST_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Instruments:
+    """What every part tells about itself."""
+
+    metrics: ReconcilerMetrics
+    series: LedgerSeries
+    health: Health
+    log: Logger
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What decisions rest on."""
+
+    accounts: Mapping[AccountKey, Account]
+    catalogue: Catalogue
+    policy: Policy
+    pace: Pace
+
+
+class Reconciler:
+    """One reconciler over an open ledger and an open HTTP client."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        *,
+        rules: Rules,
+        sender: Sender,
+        pulse: Pulse,
+        sweep_s: float,
+        worker: str,
+        instruments: Instruments,
+    ) -> None:
+        self._ledger = ledger
+        self._instruments = instruments
+        self._pulse = pulse
+        self._sweep_s = sweep_s
+        self._stopping = asyncio.Event()
+        self._failure: Exception | None = None
+        metrics, log = instruments.metrics, instruments.log
+        self._writer = ConclusionWriter(
+            ledger.resolutions, metrics=metrics, health=instruments.health, log=log, on_stored=self._stored
+        )
+        resolver = Resolver(
+            accounts=rules.accounts,
+            catalogue=rules.catalogue,
+            store=ledger.resolutions,
+            sender=sender,
+            pace=rules.pace,
+            policy=rules.policy,
+            timing=Timing(pulse.lease_s, pulse.deadline_s),
+            draw=random.Random().random,  # noqa: S311 - spreads waits, guards nothing
+            metrics=metrics,
+            log=log,
+        )
+        self._loop = CaseLoop(
+            ledger.resolutions,
+            self._writer,
+            see_through=resolver.see_through,
+            catalogue=rules.catalogue,
+            policy=rules.policy,
+            pulse=pulse,
+            worker=worker,
+            metrics=metrics,
+            health=instruments.health,
+            log=log,
+        )
+        self._sweeper = Sweeper(ledger.claims, ledger.resolutions, wake=self._loop.wake, metrics=metrics, log=log)
+
+    @property
+    def unstored(self) -> int:
+        """Conclusions and cases that only this process knows of."""
+        return self._writer.pending + self._loop.in_flight
+
+    def stop(self) -> None:
+        """Claim nothing more; `run` returns once everything that was learned is stored."""
+        self._stopping.set()
+        self._loop.rouse()
+
+    async def hand_over(self, wakeups: Sequence[Wakeup]) -> None:
+        """What Kafka announced."""
+        if wakeups:
+            self._loop.wake("kafka")
+
+    async def run(self, wakeups: Wakeups | None) -> int:
+        """Run until stopped or broken; return the exit code."""
+        health, log = self._instruments.health, self._instruments.log
+        health.expect_beats(LOOP)
+        writing = asyncio.create_task(self._writer.run(), name="conclusions")
+        loops = [
+            asyncio.create_task(self._loop.run(self._stopping), name="unknowns"),
+            asyncio.create_task(self._read(wakeups), name="kafka"),
+            asyncio.create_task(self._sweep(), name="sweep"),
+            asyncio.create_task(self._count(), name="counts"),
+        ]
+        stopped = asyncio.create_task(self._stopping.wait(), name="stop")
+        log.info("ready")
+        await asyncio.wait((writing, *loops, stopped), return_when=asyncio.FIRST_COMPLETED)
+        self.stop()
+        health.report("stopping", Readiness.NOT_READY, "no more claims; finishing the cases under way")
+        log.info("stopping", cases=self._loop.in_flight, conclusions=self._writer.pending)
+        for task in loops:
+            await self._ended(task)
+        left = await self._loop.drain(within_s=self._pulse.lease_s + DRAIN_SLACK_S)
+        if left:
+            log.error("cases_abandoned", count=left, what_happens="their claims expire and are looked at again")
+        self._writer.close()
+        await self._ended(writing)
+        stopped.cancel()
+        log.info("stopped", conclusions_lost=self._writer.pending)
+        return self._exit_code()
+
+    async def _sweep(self) -> None:
+        await repeat(
+            "sweep",
+            self._sweeper.sweep,
+            every_s=self._sweep_s,
+            stopping=self._stopping,
+            health=self._instruments.health,
+            metrics=self._instruments.metrics,
+            log=self._instruments.log,
+        )
+
+    async def _count(self) -> None:
+        await repeat(
+            "counts",
+            lambda: show_counts(self._ledger.reports, self._instruments.series),
+            every_s=max(COUNT_EVERY_SWEEPS * self._sweep_s, COUNT_LEAST_S),
+            stopping=self._stopping,
+            health=self._instruments.health,
+            metrics=self._instruments.metrics,
+            log=self._instruments.log,
+        )
+
+    async def _read(self, wakeups: Wakeups | None) -> None:
+        """Read wake-ups and keep readiness told; without Kafka only wait for the end."""
+        health = self._instruments.health
+        if wakeups is None:
+            health.report("kafka", Readiness.READY, "not used: the ledger is polled (OUTBOX_WAKEUPS=ledger)")
+            await self._stopping.wait()
+            return
+        reading = asyncio.create_task(wakeups.run(self._stopping), name="kafka-consumer")
+        while not reading.done():
+            self._tell_kafka(wakeups.trouble)
+            await asyncio.wait((reading,), timeout=KAFKA_CHECK_S)
+        await reading
+
+    def _tell_kafka(self, trouble: str | None) -> None:
+        health, log = self._instruments.health, self._instruments.log
+        before = health.readiness_of("kafka")
+        if trouble is None:
+            health.report("kafka", Readiness.READY, "wake-ups arrive")
+            if before is not Readiness.READY:
+                log.info("kafka_ready")
+            return
+        health.report(
+            "kafka",
+            Readiness.DEGRADED,
+            f"{trouble}; unknowns are found by the due list, every {self._pulse.idle_s:g} s at the latest",
+            "check OUTBOX_KAFKA_BOOTSTRAP_SERVERS, the brokers and the topic; nothing is lost meanwhile",
+        )
+        if before is Readiness.READY:
+            log.warning("kafka_degraded", trouble=trouble)
+
+    def _stored(self, count: int) -> None:
+        self._loop.freed(count)
+
+    async def _ended(self, task: asyncio.Task[None]) -> None:
+        """Wait for a loop's end; what it died of makes the exit code."""
+        try:
+            await task
+        except Exception as error:  # noqa: BLE001 - the other loops must still end in good order
+            log_failure(self._instruments.log, "loop_failed", error)
+            self._failure = self._failure or error
+
+    def _exit_code(self) -> int:
+        if self._failure is None:
+            return 0
+        return self._failure.exit_code if isinstance(self._failure, OutboxError) else 1
