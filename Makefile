@@ -45,9 +45,13 @@ drill: $(STAMP) ## The long fault drills, at the default timings
 generate: $(STAMP) ## Write what is derived from schemas/
 	@$(PY) tools/generate.py
 
-lock: ## Resolve requirements/dev.txt anew (needs uv)
-	@$(UV) pip compile pyproject.toml --extra local --group test --group check --universal --python-version 3.11 \
-	  --generate-hashes --no-emit-index-url --no-annotate -q -o requirements/dev.txt
+LOCKED := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate -q
+BUILD_SYSTEM := import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")
+
+lock: ## Resolve requirements/*.txt anew (needs uv)
+	@$(UV) pip compile pyproject.toml --extra local --group test --group check $(LOCKED) -o requirements/dev.txt
+	@$(UV) pip compile pyproject.toml $(LOCKED) -o requirements/runtime.txt
+	@$(PYTHON) -c '$(BUILD_SYSTEM)' | $(UV) pip compile - $(LOCKED) -o requirements/build.txt
 
 lock-jars: $(STAMP) ## Resolve connectors/jars.lock anew (needs mvn)
 	@$(PY) -m outbox_relay.local.relock

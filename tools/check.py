@@ -95,7 +95,7 @@ def run(step: Step) -> Result:
         )  # fmt: skip
         code, output = done.returncode, done.stdout + done.stderr
     except FileNotFoundError as error:
-        code, output = 127, f"{error.filename} is missing: run `make setup`\n"
+        code, output = 127, f"{error.filename} is missing: run `make install`\n"
     except subprocess.TimeoutExpired:
         code, output = 124, f"not done after {STEP_LIMIT_S} s\n"
     return Result(step, code, output, time.monotonic() - started)

@@ -11,6 +11,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from outbox_relay.settings import Settings
+
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "helm" / "outbox-relay"
 TOOLS = ROOT / "build" / "tools"
@@ -120,7 +122,7 @@ def test_secrets_are_named_never_made(chart: Chart, case: str) -> None:
     assert not [o for o in objects if o["kind"] == "Secret"]
     for spec in pod_specs(objects):
         for container in containers(spec):
-            assert not [e for e in container["env"] if "URL" in e["name"] or "PASSWORD" in e["name"]]
+            assert not [e for e in container["env"] if "DATABASE_URL" in e["name"] or "PASSWORD" in e["name"]]
             assert [source for source in container["envFrom"] if "secretRef" in source]
 
 
@@ -154,6 +156,7 @@ def test_the_grace_period_outlasts_every_request_in_flight(chart: Chart) -> None
         ("terminationGracePeriodSeconds=11", "delivery_unknown"),
         ("timing.leaseSeconds=10", "must exceed timing.providerDeadlineSeconds"),
         ("timing.leaseSecond=40", "additional properties 'leaseSecond' not allowed"),
+        ("providers.accounts=[]", "has nothing to do"),
         ('wakeups="kafka"', "kafka.bootstrapServers is needed"),
         ('mode="daemon"', "mode"),
         ("podSecurityContext.runAsNonRoot=false", "runAsNonRoot"),
@@ -198,6 +201,23 @@ def test_without_kafka_no_kafka_setting_is_left(chart: Chart) -> None:
     assert not [e["name"] for e in container["env"] if "KAFKA" in e["name"]]
 
 
+@pytest.mark.parametrize(("case", "wakeups"), [("minimal", "ledger"), ("sidecar", "ledger"), ("everything", "kafka")])
+def test_helm_test_asks_the_doctor_what_its_secrets_allow(chart: Chart, case: str, wakeups: str) -> None:
+    (container,) = one(chart.objects(case), "Pod", "-doctor")["spec"]["containers"]
+    env = {e["name"]: e.get("value") for e in container["env"]}
+    assert container["command"] == ["outbox", "doctor", "--basic"]
+    assert env["OUTBOX_WAKEUPS"] == wakeups
+    assert ("OUTBOX_CONNECT_URL" in env) == (wakeups == "kafka")
+
+
+def test_every_setting_that_the_chart_gives_exists(chart: Chart) -> None:
+    known = {f"OUTBOX_{field.upper()}" for field in Settings.model_fields}
+    for case in CASES:
+        for spec in pod_specs(chart.objects(case)):
+            for container in containers(spec):
+                assert {e["name"] for e in container["env"] if e["name"].startswith("OUTBOX_")} <= known
+
+
 def test_sidecar_mode_keeps_the_reconciler_a_deployment(chart: Chart) -> None:
     objects = chart.objects("sidecar")
     assert [o["metadata"]["name"] for o in objects if o["kind"] == "Deployment"] == ["demo-outbox-relay-reconciler"]
@@ -208,7 +228,9 @@ def test_the_sidecar_template_gives_a_valid_pod(helm: str, tmp_path: Path) -> No
     shutil.copytree(CHART, tmp_path / "charts" / "outbox-relay")
     (tmp_path / "templates").mkdir()
     (tmp_path / "Chart.yaml").write_text("apiVersion: v2\nname: shop\nversion: 0.0.1\n")
-    (tmp_path / "values.yaml").write_text("outbox-relay: {mode: sidecar, wakeups: ledger}\n")
+    (tmp_path / "values.yaml").write_text(
+        "outbox-relay: {mode: sidecar, wakeups: ledger, providers: {existingConfigMap: accounts}}\n"
+    )
     (tmp_path / "templates" / "pod.yaml").write_text(SIDECAR_POD)
     command = [helm, "template", "shop", str(tmp_path), "--kube-version", "1.37.0", "-s", "templates/pod.yaml"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

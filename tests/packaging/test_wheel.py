@@ -11,6 +11,11 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
+PROVIDERS = """
+accounts:
+  - {provider: resend, mode: hold, credentials: {api_key: {env: RESEND_API_KEY}}, review_owner: oncall}
+"""
+
 # The first run downloads the locked wheels; pip's own cache serves the next.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -101,15 +106,16 @@ def test_a_program_without_settings_says_which_are_missing(
 def test_a_program_whose_ledger_is_away_ends_with_the_code_for_it(
     installed: Installation, tmp_path: Path, program: str
 ) -> None:
-    (tmp_path / "providers.yaml").write_text("accounts: []\n")
+    (tmp_path / "providers.yaml").write_text(PROVIDERS)
     done = installed.run(
         "python", "-m", program, cwd=tmp_path,
         OUTBOX_DATABASE_URL="postgresql://nobody:secret-word@127.0.0.1:9/none", OUTBOX_ENVIRONMENT="test",
         OUTBOX_PROVIDERS_FILE=str(tmp_path / "providers.yaml"), OUTBOX_WAKEUPS="ledger", OUTBOX_LISTEN="127.0.0.1:0",
+        RESEND_API_KEY="another-secret",
     )  # fmt: skip
     said = done.stdout + done.stderr
     assert done.returncode == 5, said
-    assert "secret-word" not in said
+    assert "secret" not in said
     assert "Traceback" not in said
 
 

@@ -43,6 +43,9 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 
 {{- define "outbox-relay.providersConfigMap" -}}
+{{- if not (or .Values.providers.existingConfigMap .Values.providers.accounts) -}}
+{{- fail "providers.accounts or providers.existingConfigMap is needed: a relay without an account has nothing to do" -}}
+{{- end -}}
 {{- default (printf "%s-providers" (include "outbox-relay.fullname" .)) .Values.providers.existingConfigMap -}}
 {{- end -}}
 
@@ -76,14 +79,17 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 {{- end -}}
 
+{{- /* Environment of a program. Arguments: root, component, and wakeups to override the release's. */ -}}
 {{- define "outbox-relay.settings" -}}
 {{- $root := .root -}}
+{{- $wakeups := default $root.Values.wakeups .wakeups -}}
 - {name: OUTBOX_ENVIRONMENT, value: {{ $root.Values.environment | quote }}}
-- {name: OUTBOX_WAKEUPS, value: {{ $root.Values.wakeups | quote }}}
-{{- if eq $root.Values.wakeups "kafka" }}
+- {name: OUTBOX_WAKEUPS, value: {{ $wakeups | quote }}}
+{{- if eq $wakeups "kafka" }}
 - {name: OUTBOX_KAFKA_BOOTSTRAP_SERVERS, value: {{ required "kafka.bootstrapServers is needed, or wakeups=ledger" $root.Values.kafka.bootstrapServers | quote }}}
-- {name: OUTBOX_TOPIC_PREFIX, value: {{ $root.Values.kafka.topicPrefix | quote }}}
 - {name: OUTBOX_KAFKA_GROUP_ID, value: {{ index $root.Values.kafka (printf "%sGroup" .component) | quote }}}
+- {name: OUTBOX_TOPIC_PREFIX, value: {{ $root.Values.kafka.topicPrefix | quote }}}
+- {name: OUTBOX_TOPIC_PARTITIONS, value: {{ $root.Values.kafka.topicPartitions | toString | quote }}}
 {{- end }}
 - {name: OUTBOX_PROVIDERS_FILE, value: /etc/outbox/providers/providers.yaml}
 {{- if include "outbox-relay.contractsConfigMap" $root }}
