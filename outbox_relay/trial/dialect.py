@@ -21,6 +21,8 @@ from outbox_relay.trial.shapes import Shape, as_answer
 
 Kind = Literal["operation", "lookup"]
 PAGE_SIZE = 100
+MESSAGE_ID = "webhook-id"
+"""Names the action to a receiver of Standard Webhooks, also to one that does not deduplicate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ class Dialect:
     def _add(self, kind: Kind, name: str, operation: Operation, method: str, template: str) -> None:
         pieces = TEMPLATE.split(template)
         literal = [re.escape(piece) if index % 2 == 0 else "([^/]+)" for index, piece in enumerate(pieces)]
-        path = re.compile("".join(literal))
+        path = re.compile("".join(literal) or "/?")
         self._routes.append(_Route(kind, name, operation, method, path, tuple(pieces[1::2])))
 
     def read(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> Call | None:
@@ -95,7 +97,7 @@ class Dialect:
                     query=dict(parse_qsl(parts.query, keep_blank_values=True)),
                     body=body,
                     document=document,
-                    ref=(key or marked) if route.kind == "operation" else None,
+                    ref=(key or marked or headers.get(MESSAGE_ID)) if route.kind == "operation" else None,
                     wire_key=key,
                     account=self.account(headers, document),
                 )

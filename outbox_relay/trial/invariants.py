@@ -90,13 +90,21 @@ def nothing_uncommitted_was_sent(found: Findings) -> Iterable[str]:
 
 
 def every_acceptance_is_known(found: Findings) -> Iterable[str]:
-    """I3: what the provider did is in the ledger, as the provider's id or as evidence."""
-    known = {str(row["provider_id"]) for row in (*found.actions, *found.evidence) if row["provider_id"] is not None}
-    confirmed = {str(a["wire_key"]) for a in found.actions if a["provider_id"] is not None}
+    """I3: what the provider did is in the ledger: as the provider's id, as evidence, or, without an id, as a state.
+
+    What a person has been asked to find out is not known yet, and not lost.
+    """
+    ids = {str(row["provider_id"]) for row in (*found.actions, *found.evidence) if row["provider_id"] is not None}
+    asked = {str(review["id"]) for review in found.reviews if review["closed_at"] is None}
+    confirmed = ("delivery_confirmed", "reconciled_confirmed")
+    excused = {
+        str(action["wire_key"])
+        for action in found.actions
+        if str(action["id"]) in asked or (action["delivery_state"] in confirmed and action["provider_id"] is None)
+    }
     for provider, book in found.books.items():
         for effect in book.effects():
-            # A natural key is all the name that some providers give.
-            if effect.provider_id not in known and not (found.types[provider] == "C" and effect.ref in confirmed):
+            if effect.provider_id not in ids and effect.ref not in excused:
                 yield f"{provider} accepted {effect.ref} as {effect.provider_id}, and the ledger does not know it"
 
 

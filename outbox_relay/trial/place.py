@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
@@ -34,11 +34,13 @@ class SimulatedProvider:
         fault: Fault | None = None,
         name: str | None = None,
         port: int = 0,
+        operations: Sequence[str] = (),
     ) -> Iterator[Self]:
         """Start the process and wait until it listens. `name` tells two of one contract apart."""
         name = name or f"provider-{contract}"
         book_path = folder / f"{name}.book"
         arguments = ["--contract", contract, "--book", str(book_path), "--seed", str(seed), "--port", str(port)]
+        arguments += [word for operation in operations for word in ("--operation", operation)]
         if contracts_dir is not None:
             arguments += ["--contracts-dir", str(contracts_dir)]
         if fault is not None:

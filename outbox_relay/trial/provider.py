@@ -67,11 +67,21 @@ def find_contract(name: str, contracts_dir: Path | None) -> ProviderContract:
     return contracts[name]
 
 
+def narrowed(contract: ProviderContract, names: Sequence[str]) -> ProviderContract:
+    """The contract with some of its operations only; all of them when no name is given. Raises UsageError."""
+    unknown = set(names) - set(contract.operations)
+    if unknown:
+        raise UsageError(f"{contract.name} has no operation {', '.join(sorted(unknown))}")
+    chosen = {name: operation for name, operation in contract.operations.items() if name in names or not names}
+    return contract.model_copy(update={"operations": chosen})
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run from the command line."""
     parser = argparse.ArgumentParser(prog="python -m outbox_relay.trial.provider", description="A simulated provider.")
     parser.add_argument("--contract", required=True, help="name of a provider contract")
     parser.add_argument("--contracts-dir", type=Path, help="directory with contracts besides the shipped ones")
+    parser.add_argument("--operation", action="append", default=[], help="serve only this one; may be repeated")
     parser.add_argument("--book", type=Path, required=True, help="SQLite file for the provider's own record")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0, help="0 takes any free one; the first line says which")
@@ -79,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--fault", type=Fault, choices=list(Fault), help="on every operation, from the start")
     options = parser.parse_args(arguments)
     try:
-        contract = find_contract(options.contract, options.contracts_dir)
+        contract = narrowed(find_contract(options.contract, options.contracts_dir), options.operation)
     except OutboxError as error:
         print(f"{error}\n{error.hint or ''}", file=sys.stderr)
         return error.exit_code

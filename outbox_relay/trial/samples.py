@@ -35,6 +35,14 @@ SAMPLES = {
             "issue_comments.create",
             {"owner": "example", "repo": "shop", "issue_number": 42, "body": "-"},
         ),
+        Sample("stripe", "refunds.create", {"payment_intent": "pi_trial", "amount": 4200}),
+        Sample("slack", "chat.post_message", {"channel": "C042DEPLOYS", "text": "-"}),
+        Sample(
+            "pagerduty",
+            "events.enqueue",
+            {"event_action": "trigger", "payload": {"summary": "deploy", "source": "ci", "severity": "info"}},
+        ),
+        Sample("standard-webhooks", "events.send", {"type": "deploy.finished", "data": {"build": 42}}),
     )
 }
 

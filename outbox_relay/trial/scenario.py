@@ -28,7 +28,7 @@ from outbox_relay.trial.tempo import write_contracts
 
 ENVIRONMENT = "test"
 SECRET_VARIABLE = "TRIAL_SECRET"  # noqa: S105 - the name of a variable
-SECRET = "trial-secret"  # noqa: S105 - simulated providers take any
+SECRET = "dHJpYWwtc2VjcmV0LXRyaWFsLXNlY3JldC10cmlhbA=="  # noqa: S105 - simulated providers take any; signers want base64
 SETTLED_DELIVERIES = (
     "delivery_confirmed",
     "delivery_rejected",

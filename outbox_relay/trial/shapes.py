@@ -35,9 +35,9 @@ class Shape:
         self.contract = contract
         self.clock = clock
 
-    def new_id(self, number: int, now: float) -> str:
-        """The provider's id for its `number`th thing."""
-        del now
+    def new_id(self, number: int, now: float, ref: str, document: Document) -> str:
+        """The provider's id for its `number`th thing, made at `now` (seconds since 1970)."""
+        del now, ref, document
         return f"{self.contract.name}_{number}"
 
     def made(self, operation: Operation, thing: Thing) -> Answer:
@@ -99,18 +99,18 @@ class Shape:
 class ResendShape(Shape):
     """Resend: an id and nothing else."""
 
-    def new_id(self, number: int, now: float) -> str:
+    def new_id(self, number: int, now: float, ref: str, document: Document) -> str:
         """A UUID, the same in every run."""
-        del now
+        del now, ref, document
         return str(uuid.UUID(bytes=hashlib.sha256(f"email {number}".encode()).digest()[:16], version=4))
 
 
 class GitHubShape(Shape):
     """GitHub: the object as it is shown everywhere."""
 
-    def new_id(self, number: int, now: float) -> str:
+    def new_id(self, number: int, now: float, ref: str, document: Document) -> str:
         """A large integer, as text."""
-        del now
+        del now, ref, document
         return str(2_000_000_000 + number)
 
     def _object(self, thing: Thing) -> Document:
@@ -143,21 +143,26 @@ class SlackShape(Shape):
 
     newest_first = True
 
-    def new_id(self, number: int, now: float) -> str:
-        """A timestamp that is unique within its channel."""
-        return f"{int(now)}.{number:06d}"
+    def new_id(self, number: int, now: float, ref: str, document: Document) -> str:
+        """The channel and, within it, a unique timestamp."""
+        del ref
+        return f"{pick(document, '/channel')}/{int(now)}.{number:06d}"
+
+    def _message(self, thing: Thing) -> Document:
+        ts = thing.provider_id.rpartition("/")[2]
+        return {"type": "message", "ts": ts, "text": pick(thing.document, "/text")}
 
     def made(self, operation: Operation, thing: Thing) -> Answer:
         """The message and where it stands."""
         del operation
+        message = self._message(thing)
         channel = pick(thing.document, "/channel")
-        message = {"type": "message", "ts": thing.provider_id, "text": pick(thing.document, "/text")}
-        return as_answer(200, {"ok": True, "channel": channel, "ts": thing.provider_id, "message": message})
+        return as_answer(200, {"ok": True, "channel": channel, "ts": message["ts"], "message": message})
 
     def listed(self, operation: Operation, thing: Thing, query: dict[str, str]) -> Document:
         """A message of the history; its metadata only when it is asked for."""
         del operation
-        item: Document = {"type": "message", "ts": thing.provider_id, "text": pick(thing.document, "/text")}
+        item = self._message(thing)
         if query.get("include_all_metadata") in ("true", "1") and "metadata" in thing.document:
             item["metadata"] = thing.document["metadata"]
         return item
@@ -179,14 +184,13 @@ class StripeShape(Shape):
     """Stripe: the object with its type, lists with has_more."""
 
     newest_first = True
-    prefixes = {"refund": "re", "payment_intent": "pi"}  # noqa: RUF012 - a constant
 
     def _kind(self, operation_name: str) -> str:
         return "refund" if "refund" in operation_name else "payment_intent"
 
-    def new_id(self, number: int, now: float) -> str:
-        """An id without a prefix; the object adds its own."""
-        del now
+    def new_id(self, number: int, now: float, ref: str, document: Document) -> str:
+        """An id that does not say its kind."""
+        del now, ref, document
         return f"trial{number:012d}"
 
     def _object(self, thing: Thing) -> Document:
@@ -224,6 +228,11 @@ class StripeShape(Shape):
 
 class PagerDutyShape(Shape):
     """PagerDuty Events v2: the dedup key comes back, and is all the name the alert has."""
+
+    def new_id(self, number: int, now: float, ref: str, document: Document) -> str:
+        """The dedup key."""
+        del number, now, document
+        return ref
 
     def made(self, operation: Operation, thing: Thing) -> Answer:
         """202: taken for processing."""

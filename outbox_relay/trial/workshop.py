@@ -132,8 +132,8 @@ class Workshop:
             return said
         now = self.clock.now()
         number = len(self.shelf) + 1
-        provider_id = self._shape.new_id(number, now)
         ref = call.ref or f"body:{call.body_sha256[:16]}"
+        provider_id = self._shape.new_id(number, now, ref, call.document)
         thing = Thing(number, provider_id, ref, call.name, call.account, dict(call.values), call.document, now)
         self.book.effect(
             operation=call.name, ref=ref, provider_id=provider_id, request=request, body=call.body, account=call.account
