@@ -24,6 +24,7 @@ from outbox_relay.trial.scenario import SETTLED_DELIVERIES
 SETTLE_S = 60.0
 ENQUEUE = "select action_id::text, created, advice from outbox.enqueue(%s, %s, %s, %s)"
 INTENT_CONFLICT = "OB001"
+NOTICES = frozenset({"review_opened", "replay_started", "cancel_requested", "duplicate_suspected"})
 
 
 @dataclass
@@ -91,6 +92,8 @@ def tell(stage: Stage, terminal: Terminal) -> Told:
     def show(data: dict[str, Any]) -> None:
         key = told.keys.get(data["action_id"], data["action_id"])
         state = data["delivery_state"] if data["execution_state"] == "dispatch_finished" else data["execution_state"]
+        if data["event"] in NOTICES:
+            state = data["event"]
         if state == "delivery_unknown":
             told.saw_unknown.add(key)
         detail = ", ".join(

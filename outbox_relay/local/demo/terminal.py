@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from pathlib import Path
@@ -19,7 +20,7 @@ class Terminal:
     """Lines with the time since the start; safe to use from the witness's thread."""
 
     def __init__(self) -> None:
-        self._console = Console(highlight=False, soft_wrap=True)
+        self._console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 110)
         self._started = time.monotonic()
         self._lock = threading.Lock()
 
@@ -56,7 +57,7 @@ class Terminal:
         """The ledger against the provider's own book."""
         table = Table(title="the ledger against the provider's own book", title_justify="left")
         for column in ("action", "provider", "ledger says", "attempts", "requests", "effects", ""):
-            table.add_column(column)
+            table.add_column(column, no_wrap=True)
         for line in verdict.lines:
             table.add_row(
                 escape(line.key),
