@@ -149,4 +149,8 @@ def test_every_published_example_of_v1_is_valid_by_todays_schemas(release: Path)
 
 def test_the_first_release_of_v1_is_among_the_published() -> None:
     assert "v1.0" in [path.stem for path in PUBLISHED]
-    assert (ROOT / "docs" / "status-topic.md").exists()
+
+
+def test_the_page_for_consumers_names_every_record_type_and_header() -> None:
+    page = (ROOT / "docs" / "status-topic.md").read_text()
+    assert [name for name in [*KINDS, *schemas()["headers"]["properties"]] if f"`{name}`" not in page] == []
