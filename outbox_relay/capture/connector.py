@@ -16,7 +16,7 @@ from string import Template
 
 from outbox_relay.capture.connect_api import ConnectApi, ConnectorStatus
 from outbox_relay.capture.topic import Topics
-from outbox_relay.errors import ConditionNotMet, DependencyDown, SettingsError
+from outbox_relay.errors import ConditionNotMet, DependencyDown, Refused, SettingsError
 from outbox_relay.resources import resource
 
 PUBLICATION = "outbox_events"
@@ -99,6 +99,38 @@ def apply(
     elif (status := api.status(connector.name)) is not None and status.failed:
         api.restart_failed(connector.name)
     return Applied(created, changed, await_task(api, connector, timeout_s=timeout_s, slot_exists=slot_exists))
+
+
+def recover(
+    api: ConnectApi,
+    connector: Connector,
+    *,
+    timeout_s: float = 60.0,
+    slot_exists: Callable[[], bool] | None = None,
+) -> ConnectorStatus:
+    """After the slot was lost: forget the position, make a new slot, send every event again, then follow the log.
+
+    Restarting alone fails again, because the stored position is no longer on the server. Event ids stay as they were,
+    so a consumer that deduplicates by them sees each event once.
+    """
+    deadline = time.monotonic() + timeout_s
+    api.stop(connector.name)
+    while not _offsets_forgotten(api, connector.name):
+        if time.monotonic() > deadline:
+            raise ConditionNotMet(f"connector {connector.name} did not stop within {timeout_s:.0f} s")
+        time.sleep(_POLL_S)
+    api.put_config(connector.name, render(connector))
+    api.resume(connector.name)
+    return await_task(api, connector, timeout_s=timeout_s, slot_exists=slot_exists)
+
+
+def _offsets_forgotten(api: ConnectApi, name: str) -> bool:
+    """Connect refuses while tasks of the connector are still ending."""
+    try:
+        api.forget_offsets(name)
+    except (DependencyDown, Refused):
+        return False
+    return True
 
 
 def await_task(

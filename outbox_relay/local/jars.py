@@ -109,14 +109,11 @@ def _fetch(jars: Sequence[Jar], repository: Path, progress: Progress) -> None:
 
 
 def _fetch_one(jar: Jar, repository: Path) -> None:
-    from jgo.maven import MavenContext  # slow to import, and needed only when something is missing
-
-    logging.getLogger("jgo").setLevel(logging.ERROR)
     target = repository / jar.path
     target.unlink(missing_ok=True)
-    context = MavenContext(repo_cache=repository, local_repos=[], timeout=_TIMEOUT_S)
+    target.parent.mkdir(parents=True, exist_ok=True)
     try:
-        context.project(jar.group, jar.artifact).at_version(jar.version).artifact().resolve()
+        _download(jar, repository)
     except Exception as error:
         target.unlink(missing_ok=True)
         raise DependencyDown(
@@ -129,3 +126,11 @@ def _fetch_one(jar: Jar, repository: Path) -> None:
             f"{jar.group}:{jar.artifact}:{jar.version} is not the file that jars.lock names; it was deleted",
             hint="try again; when it happens again, something between here and Maven Central changes files",
         )
+
+
+def _download(jar: Jar, repository: Path) -> None:
+    from jgo.maven import MavenContext  # slow to import, and needed only when something is missing
+
+    logging.getLogger("jgo").setLevel(logging.ERROR)
+    context = MavenContext(repo_cache=repository, local_repos=[], timeout=_TIMEOUT_S)
+    context.project(jar.group, jar.artifact).at_version(jar.version).artifact().resolve()

@@ -11,12 +11,13 @@ import pytest
 from cloudevents.core.bindings.kafka import KafkaMessage, from_binary_event
 from cloudevents.core.formats.json import JSONFormat
 
-from outbox_relay.capture.connector import apply
+from outbox_relay.capture.connector import apply, await_task, recover
 from outbox_relay.errors import ConditionNotMet
 from tests.plugins.kafka import (
     ConnectServer,
     KafkaServer,
     Pipeline,
+    drop_slot,
     make_pipeline,
     remove_pipeline,
     slot_exists,
@@ -191,6 +192,23 @@ def test_a_missing_publication_is_named(
         make_pipeline(events, kafka, connect)
     assert "outbox migrate" in (raised.value.hint or "")
     assert postgres_server.dsn() not in str(raised.value)
+
+
+def test_a_lost_slot_is_recovered_without_losing_an_event(captured: Pipeline) -> None:
+    server, connector = captured.database.server, captured.connector
+    before = write(captured.database, "{}")
+    read(captured, 1)
+    captured.api.stop(connector.name)
+    drop_slot(server, connector.slot_name)
+    during = write(captured.database, "{}")
+    captured.api.resume(connector.name)
+    with pytest.raises(ConditionNotMet, match="failed") as raised:
+        await_task(captured.api, connector, timeout_s=30)
+    assert "Lost slot" in (raised.value.hint or "")
+    recover(captured.api, connector, slot_exists=lambda: slot_exists(server, connector.slot_name))
+    after = write(captured.database, "{}")
+    found = [record.key.decode() for record in read(captured, 4)]
+    assert sorted(found) == sorted([str(before), str(before), str(during), str(after)])
 
 
 def test_removing_a_pipeline_leaves_no_slot(events: TrialDatabase, kafka: KafkaServer, connect: ConnectServer) -> None:
