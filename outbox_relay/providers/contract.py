@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import jsonschema_rs
 from pydantic import AfterValidator, Field, JsonValue, field_validator, model_validator
 
+from outbox_relay.providers.idempotency import Idempotency
 from outbox_relay.providers.parts import (
     TEMPLATE,
     Acceptance,
@@ -21,7 +22,6 @@ from outbox_relay.providers.parts import (
     Correlation,
     HeaderName,
     HoldRule,
-    Idempotency,
     Limits,
     Lookup,
     Part,

@@ -25,7 +25,7 @@ SECRET = "s3cr3t-t0ken-value"
 SIGNING_SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 FIRST = datetime(2026, 11, 30, 12, 0, 0, tzinfo=UTC)
 
-PAYLOADS = {
+PAYLOADS: dict[tuple[str, str], dict[str, Any]] = {
     ("resend", "emails.send"): {"from": "a@example.com", "to": "b@example.com", "subject": "hello", "text": "hi"},
     ("github", "issues.create"): {"owner": "acme", "repo": "shop", "title": "broken", "body": "it is"},
     ("github", "issue_comments.create"): {"owner": "acme", "repo": "shop", "issue_number": 7, "body": "done"},
