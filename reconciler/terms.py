@@ -11,7 +11,8 @@ from enum import StrEnum
 
 from outbox_relay.ledger.records import AccountRow
 from outbox_relay.providers.contract import Operation, ProviderContract
-from outbox_relay.providers.parts import Idempotency, Step
+from outbox_relay.providers.idempotency import Idempotency
+from outbox_relay.providers.parts import Step
 
 
 class Reason(StrEnum):
