@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pglast
 import pytest
 import yaml
 from typer.testing import CliRunner
@@ -88,3 +89,9 @@ def test_everything_the_image_copies_reaches_the_build() -> None:
 def test_the_probe_of_the_image_is_valid_python() -> None:
     (code,) = re.findall(r'HEALTHCHECK.*?"-c", "(.*?)"\]', DOCKERFILE, re.DOTALL)
     subprocess.run([sys.executable, "-c", f"compile({code!r}, 'probe', 'exec')"], check=True)
+
+
+def test_the_demo_agents_sql_is_sql() -> None:
+    text = COMPOSE["configs"]["agent"]["content"].replace("$$", "$")
+    kinds = [type(statement.stmt).__name__ for statement in pglast.parse_sql(text)]
+    assert kinds == ["InsertStmt", "DoStmt", "SelectStmt"]
