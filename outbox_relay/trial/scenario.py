@@ -18,6 +18,7 @@ from typing import LiteralString, Protocol
 import psycopg
 import yaml
 
+from outbox_relay.errors import ConditionNotMet
 from outbox_relay.ledger.pool import open_ledger
 from outbox_relay.providers.accounts import load_accounts
 from outbox_relay.providers.registry import load_contracts
@@ -151,11 +152,15 @@ class Scenario:
     def wait_settled(self, *, prefix: str = "", timeout_s: float) -> None:
         """Wait until every action is settled or has an open review."""
 
-        def settled() -> bool:
+        def open_ones() -> list[Standing]:
             found = self.standings(prefix)
-            return all(each.delivery_state in SETTLED_DELIVERIES or each.in_review for each in found)
+            return [each for each in found if each.delivery_state not in SETTLED_DELIVERIES and not each.in_review]
 
-        wait_until(settled, timeout_s=timeout_s, what=f"every action {prefix}* to be settled", poll_s=0.1)
+        try:
+            wait_until(lambda: not open_ones(), timeout_s=timeout_s, what="every action to be settled", poll_s=0.1)
+        except ConditionNotMet as error:
+            left = open_ones()
+            raise ConditionNotMet(f"{error}; {len(left)} are open, the first is {left[:1]}") from error
 
     def reasons_for_unknown(self, prefix: str) -> dict[str, set[str]]:
         """Per action, the reason classes with which a worker left it unknown."""
@@ -199,19 +204,26 @@ class Scenario:
 
     def waiting_for_locks(self, role: str) -> int:
         """How many sessions of a role wait for a lock in this ledger."""
-        return self._sessions("wait_event_type = 'Lock' and pid <> pg_backend_pid()", role)
+        return self._sessions(
+            "select count(*) from pg_stat_activity"
+            " where datname = current_database() and usename = %s and wait_event_type = 'Lock'",
+            role,
+        )
 
     def end_sessions(self, role: str) -> int:
         """Cut every connection of a role to this ledger, as the death of its machine would."""
-        return self._sessions("pg_terminate_backend(pid, 5000)", role)
-
-    def _sessions(self, condition: LiteralString, role: str) -> int:
-        user = psycopg.conninfo.conninfo_to_dict(self.ledger.dsn(role))["user"]
-        statement: LiteralString = (
-            "select count(*) from pg_stat_activity where datname = current_database() and usename = %s and "
+        # Materialised: the planner may otherwise end sessions before it has looked whose they are.
+        return self._sessions(
+            "with chosen as materialized (select pid from pg_stat_activity"
+            " where datname = current_database() and usename = %s)"
+            " select count(pg_terminate_backend(pid, 5000)) from chosen",
+            role,
         )
+
+    def _sessions(self, statement: LiteralString, role: str) -> int:
+        user = psycopg.conninfo.conninfo_to_dict(self.ledger.dsn(role))["user"]
         with psycopg.connect(self.ledger.dsn("owner")) as connection:
-            row = connection.execute(statement + condition, [user]).fetchone()
+            row = connection.execute(statement, [user]).fetchone()
         return int(row[0]) if row else 0
 
 
