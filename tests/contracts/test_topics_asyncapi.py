@@ -10,9 +10,12 @@ from typing import Any
 
 import pytest
 
+from outbox_relay.capture.topic import Topics
+from outbox_relay.settings import Settings
 from outbox_relay.states import RecordType
 from tests.contracts.topic_schemas import FOLDER, ROOT, schemas
 
+pytestmark = pytest.mark.timeout(300)  # the first run installs the parser
 TOOL = ROOT / "tools" / "asyncapi"
 # Severity 0 is an error, 1 a warning. The only other complaint allowed is that a newer AsyncAPI exists.
 WORST_ALLOWED = 2
@@ -60,3 +63,11 @@ def test_every_record_type_is_a_message_keyed_by_the_action_with_cloudevents_hea
         assert message["key"]["format"] == "uuid"
         assert set(message["headers"]) == set(schemas()["headers"]["properties"])
         assert message["payload"]["$id"] == schemas()[kind]["$id"]
+
+
+def test_the_products_defaults_are_those_of_the_document(parsed: dict[str, Any]) -> None:
+    defaults = {name: field.default for name, field in Settings.model_fields.items()}
+    (channel,) = parsed["channels"]
+    assert defaults["topic_partitions"] == channel["kafka"]["partitions"]
+    assert defaults["topic_retention_days"] * 86_400_000 == channel["kafka"]["topicConfiguration"]["retention.ms"]
+    assert channel["address"] == Topics(prefix="{prefix}", connector="any").status

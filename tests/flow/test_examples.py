@@ -12,10 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema_rs import iter_errors
 
+from outbox_relay.providers.registry import load_contracts
 from tests.flow.example_programs import ROOT, agent_program
 from tests.flow.resend_account import declare_resend
 
+pytestmark = pytest.mark.timeout(300)  # the first run installs drivers and compiles
 LANGUAGES = ["psycopg", "sqlalchemy", "node-postgres", "jdbc"]
 STEPS = ["committed", "rolled_back", "repeated", "inserted_again", "refused", "raced", "status"]
 Agent = Callable[[str], dict[str, dict[str, Any]]]
@@ -85,6 +88,13 @@ def test_agent_that_starts_again_finds_its_actions_and_reads_what_became_of_them
     assert second["raced"]["action_id"] == first["raced"]["action_id"]
     assert second["status"]["advice"] == "unknown_do_not_resend"
     assert stored(shop, "select count(*) from outbox.outbound_actions") == [(2,)]
+
+
+def test_what_the_agents_ask_for_fits_the_contract_of_the_provider(agent: Agent, shop: Any) -> None:
+    agent("order-1")
+    operation = load_contracts(None)["resend"].operations["emails.send"]
+    payloads = stored(shop, "select payload from outbox.outbound_actions")
+    assert [complaint for (payload,) in payloads for complaint in iter_errors(operation.payload_schema, payload)] == []
 
 
 def test_jdbc_text_without_a_cast_is_refused_as_documented(shop: Any) -> None:

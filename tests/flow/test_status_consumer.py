@@ -7,36 +7,22 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import psycopg
 import pytest
-from confluent_kafka import Producer
-from kafka import KafkaConsumer
-from kafka.admin import KafkaAdminClient, NewTopic
 
 from examples.status_consumer.consumer import apply_batch
 from tests.contracts.ledger_lives import Cast, lead_every_life
-from tests.contracts.topic_schemas import schemas
 from tests.flow.resend_account import declare_resend
+from tests.flow.status_records import WAIT_S, own_topic, produce, read_all, record, wait_until
 from tests.plugins.postgres import PostgresServer, TrialDatabase, drop_database, make_database
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "examples" / "status_consumer" / "consumer.py"
-WAIT_S = 60.0
-
-
-def wait_until(condition: Callable[[], object], what: str) -> None:
-    """Wait for a condition with a deadline."""
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {WAIT_S:.0f} s: {what}"
-        time.sleep(0.05)
 
 
 @dataclass
@@ -105,44 +91,7 @@ def reader(postgres_server: PostgresServer, kafka: Any, tmp_path: Path) -> Itera
 
 @pytest.fixture
 def topic(kafka: Any) -> str:
-    """A topic of our own: nothing but Connect ever writes to a status topic."""
-    name = f"own{uuid4().hex[:10]}.delivery-status.v1"
-    admin = KafkaAdminClient(bootstrap_servers=kafka.bootstrap)
-    admin.create_topics([NewTopic(name, 1, 1)])
-    admin.close()
-    return name
-
-
-def produce(bootstrap: str, topic: str, records: list[tuple[dict[str, bytes | None], bytes | None]]) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap})  # kafka-python cannot write a header without a value
-    for headers, value in records:
-        producer.produce(topic, value=value, headers=list(headers.items()))
-    assert producer.flush(WAIT_S) == 0
-
-
-def read_all(bootstrap: str, topic: str, wanted: int) -> list[Any]:
-    consumer = KafkaConsumer(topic, bootstrap_servers=bootstrap, auto_offset_reset="earliest", group_id=None)
-    found: list[Any] = []
-
-    def enough() -> bool:
-        for records in consumer.poll(timeout_ms=500).values():
-            found.extend(records)
-        return len(found) >= wanted
-
-    wait_until(enough, f"{wanted} records read")
-    consumer.close()
-    return found
-
-
-def record(number: int, kind: str = "dispatch_started", **changed: object) -> tuple[dict[str, bytes | None], bytes]:
-    data = {**schemas()["dispatch_started"]["examples"][0], **changed}
-    headers = {
-        "ce_id": f"{data['action_id']}.{number}".encode(),
-        "ce_type": f"outbox-relay.delivery-status.{kind}.v1".encode(),
-        "ce_sequence": str(number).encode(),
-        "traceparent": None,
-    }
-    return headers, json.dumps(data).encode()
+    return own_topic(kafka.bootstrap)
 
 
 def test_consumer_ends_with_the_states_of_the_ledger_and_stops_cleanly(pipeline: Any, reader: Reader) -> None:
