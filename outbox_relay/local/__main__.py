@@ -52,7 +52,7 @@ def _up(options: argparse.Namespace) -> None:
         try:
             threading.Event().wait()
         except KeyboardInterrupt:
-            _say("stopping")
+            _say("stopping; the first time this takes some seconds more, to make later starts fast")
 
 
 def _interrupt(*_: object) -> None:

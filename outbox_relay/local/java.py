@@ -108,4 +108,6 @@ def _installation(home: Path) -> Java | None:
 
 
 def _fingerprint(java: Java, class_path: str) -> str:
-    return hashlib.sha256(f"{java.home} {java.major} {class_path}".encode()).hexdigest()[:12]
+    """Changes with the JDK and with every jar: the JVM refuses a cache whose jars were touched since, in silence."""
+    stamps = [Path(jar).stat().st_mtime_ns for jar in class_path.split(os.pathsep)]
+    return hashlib.sha256(f"{java.home} {java.major} {class_path} {stamps}".encode()).hexdigest()[:12]

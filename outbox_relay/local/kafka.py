@@ -93,9 +93,9 @@ class Broker:
         self.program.start(self._command.argv, environ=java.environ(), cwd=self.directory)
         self.program.wait_until(lambda: accepts(self._port), timeout_s=90)
 
-    def stop(self) -> None:
-        """Controlled shutdown."""
-        _stop(self.program, self._command)
+    def stop(self, *, hurry: bool = False) -> None:
+        """Controlled shutdown, or none at all in a hurry."""
+        _stop(self.program, self._command, hurry=hurry)
 
     def kill(self) -> None:
         """SIGKILL."""
@@ -170,9 +170,9 @@ class ConnectWorker:
         self.program.start(self._command.argv, environ=java.environ(), cwd=self.directory)
         self.program.wait_until(self._answers, timeout_s=120)
 
-    def stop(self) -> None:
-        """Stop its tasks and leave the group."""
-        _stop(self.program, self._command)
+    def stop(self, *, hurry: bool = False) -> None:
+        """Stop its tasks and leave the group, or end at once in a hurry."""
+        _stop(self.program, self._command, hurry=hurry)
 
     def kill(self) -> None:
         """SIGKILL."""
@@ -195,11 +195,10 @@ def write_logging(directory: Path) -> Path:
     return path
 
 
-def _stop(program: Program, command: Command | None) -> None:
-    if not program.running:
-        program.stop()
+def _stop(program: Program, command: Command | None, *, hurry: bool) -> None:
+    if hurry or not program.running or command is None:
+        program.kill()
         return
     # The first clean end of a program also writes its AOT cache, which takes a few seconds more.
-    program.stop(patience_s=60 if command is not None and command.makes else 20)
-    if command is not None:
-        command.keep_cache()
+    program.stop(patience_s=60 if command.makes else 20)
+    command.keep_cache()
