@@ -44,6 +44,7 @@ drill: $(STAMP) ## The long fault drills, at the default timings
 
 generate: $(STAMP) ## Write what is derived from schemas/
 	@$(PY) tools/generate.py
+	@$(PY) tools/topic_schemas.py
 
 LOCKED := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate -q
 BUILD_SYSTEM := import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")
