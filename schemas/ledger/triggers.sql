@@ -9,5 +9,9 @@ create or replace trigger keep_actions before delete or truncate on outbox.outbo
   for each statement execute function outbox.refuse_change();
 create or replace trigger keep_keys before update or delete or truncate on outbox.keys
   for each statement execute function outbox.refuse_change();
-create or replace trigger keep_events before update on outbox.action_events
+create or replace trigger keep_events before update or truncate on outbox.action_events
   for each statement execute function outbox.refuse_change();
+create or replace trigger keep_evidence before truncate on outbox.evidence
+  for each statement execute function outbox.refuse_change();
+create or replace trigger guard_evidence before update or delete on outbox.evidence
+  for each row execute function outbox.guard_evidence();

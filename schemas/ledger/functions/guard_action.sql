@@ -6,7 +6,8 @@ as $$
 declare
   v_moved boolean := (old.execution_state, old.delivery_state) is distinct from (new.execution_state, new.delivery_state);
   v_receipt boolean := old.receipt_state is distinct from new.receipt_state;
-  v_notice boolean := not v_moved and not v_receipt and new.event_sequence = old.event_sequence + 1;
+  v_notice boolean := not v_moved and not v_receipt and new.event_sequence = old.event_sequence + 1
+    and new.last_event in ('review_opened', 'replay_started', 'cancel_requested', 'duplicate_suspected');
   v_time text;
 begin
   if (new.action_id, new.provider, new.operation, new.account, new.idempotency_key, new.recipient, new.content_version,
@@ -16,7 +17,9 @@ begin
      (old.action_id, old.provider, old.operation, old.account, old.idempotency_key, old.recipient, old.content_version,
       old.ordering_key, old.not_before, old.deliver_by, old.tenant, old.traceparent, old.follows_action_id,
       old.created_by, old.created_at)
-     or (new.payload is distinct from old.payload and (new.redacted_at is null or old.redacted_at is not null))
+     -- Redacting is the one change, of what is settled, and it leaves nothing that could be sent.
+     or (new.payload is distinct from old.payload and (new.payload <> '{}' or new.redacted_at is null
+       or new.delivery_state in ('delivery_pending', 'delivery_unknown')))
      or (old.wire_key is not null and (new.wire_key, new.contract_version, new.base_url, new.account_identity)
          is distinct from (old.wire_key, old.contract_version, old.base_url, old.account_identity)) then
     raise exception 'the intent of action % and what its first claim fixed cannot change', old.action_id
@@ -37,11 +40,13 @@ begin
     raise exception 'action %: receipt % by % does not lead from % to %', old.action_id, new.last_event, new.last_actor,
       old.receipt_state, new.receipt_state using errcode = 'OB002';
   end if;
+  if not v_moved and ((new.provider_id, new.resolution) is distinct from (old.provider_id, old.resolution)
+      or new.attempt_count <> old.attempt_count
+         + case when v_notice and new.last_event = 'replay_started' then 1 else 0 end
+      or new.event_sequence <> old.event_sequence + case when v_notice then 1 else 0 end) then
+    raise exception 'action %: facts change only with a listed step', old.action_id using errcode = 'OB002';
+  end if;
   if not (v_moved or v_receipt or v_notice) then
-    if (new.provider_id, new.resolution, new.event_sequence, new.attempt_count)
-       is distinct from (old.provider_id, old.resolution, old.event_sequence, old.attempt_count) then
-      raise exception 'action %: facts change only with a listed step', old.action_id using errcode = 'OB002';
-    end if;
     return new;
   end if;
   new.event_sequence := old.event_sequence + 1;

@@ -1,0 +1,69 @@
+"""The ledger's tests run on the session's PostgreSQL; the core of them on an older one too, where there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from psycopg import sql
+
+from outbox_relay.ledger.migrate import migrate
+from outbox_relay.local.postgres import BINDIR_VARIABLE
+from outbox_relay.local.stack import Stack
+from tests.ledger.factories import Stage
+from tests.plugins.places import ROOT, LocalPlace
+from tests.plugins.postgres import ENVIRONMENT, TEMPLATE, PostgresServer, TrialDatabase, drop_database, make_database
+
+CORE = frozenset({"test_transitions", "test_insert", "test_claims", "test_roles"})
+"""The files that run on the older server too."""
+
+
+def older_bindir() -> Path | None:
+    """The programs of an installed PostgreSQL that is older than the wheel's."""
+    found = sorted(Path("/usr/lib/postgresql").glob("1[4-7]/bin/postgres"))
+    return found[0].parent if found else None
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """The core on every server there is."""
+    bindir = older_bindir()
+    if "ledger" in metafunc.fixturenames and bindir and metafunc.module.__name__.split(".")[-1] in CORE:
+        metafunc.parametrize("ledger", ["newest", f"postgresql-{bindir.parent.name}"], indirect=True, scope="function")
+
+
+@pytest.fixture(scope="session")
+def older_server() -> Iterator[PostgresServer]:
+    """The older server, migrated once."""
+    place = LocalPlace()
+    place.stack = Stack(ROOT / "build", durable=False, name="tests-older")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(BINDIR_VARIABLE, str(older_bindir()))
+        place.start_postgres()
+    server = PostgresServer(place)
+    try:
+        server.execute(sql.SQL("create database {}").format(sql.Identifier(TEMPLATE)))
+        migrate(server.dsn(TEMPLATE), environment=ENVIRONMENT, testing=True)
+        yield server
+    finally:
+        place.stop()
+
+
+@pytest.fixture
+def ledger(request: pytest.FixtureRequest) -> Iterator[TrialDatabase]:
+    """This test's own ledger, on the server that its parameter names."""
+    if getattr(request, "param", "newest") == "newest":
+        server, template = request.getfixturevalue("postgres_server"), request.getfixturevalue("ledger_template")
+    else:
+        server, template = request.getfixturevalue("older_server"), TEMPLATE
+    database = make_database(server, template)
+    yield database
+    drop_database(database)
+
+
+@pytest.fixture
+def stage(ledger: TrialDatabase) -> Stage:
+    """The cast, with the usual account declared."""
+    stage = Stage(ledger)
+    stage.declare()
+    return stage

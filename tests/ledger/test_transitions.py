@@ -1,0 +1,319 @@
+"""Every state x event x actor, generated from the states: what is listed works, everything else changes nothing."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+
+from outbox_relay.states import (
+    RECEIPT_TRANSITIONS,
+    STATES,
+    TRANSITIONS,
+    Actor,
+    DeliveryState,
+    Event,
+    ExecutionState,
+    ReceiptState,
+    State,
+    Transition,
+)
+from tests.ledger.factories import Stage, expire, in_one_hour, put_into
+
+Step = Callable[[Stage, State, State], UUID]
+DECISIONS = ("confirmed", "failed", "abandoned", "resend", "release", "cancel", "noted")
+
+
+def named(value: object) -> str | None:
+    match value:
+        case Transition():
+            return (
+                f"{value.origin.execution}.{value.origin.delivery}-{value.event}-{value.actor}-{value.target.execution}"
+            )
+        case State():
+            return f"{value.execution}.{value.delivery}"
+    return None
+
+
+def test_the_ledgers_steps_are_the_programs_steps(stage: Stage) -> None:
+    columns = "event, actor, from_execution, from_delivery, to_execution, to_delivery"
+    stored = {tuple(row.values()) for row in stage.rows("owner", f"select {columns} from outbox.transitions")}
+    assert stored == {(t.event, t.actor, *t.origin, *t.target) for t in TRANSITIONS}
+    receipts = "select event, actor, from_receipt, to_receipt from outbox.receipt_transitions"
+    assert {tuple(row.values()) for row in stage.rows("owner", receipts)} == {tuple(t) for t in RECEIPT_TRANSITIONS}
+
+
+# -- Legal steps, by the functions that take them ---------------------------------------------------------------------
+
+
+def take_claimed(stage: Stage, origin: State, _: State) -> UUID:
+    action = put_into(stage, origin)
+    assert action in stage.claim()["ids"]
+    return action
+
+
+def take_released(stage: Stage, _: State, target: State) -> UUID:
+    action = put_into(stage, target)
+    assert stage.report(action, stage.claim()["token"], "released") == "applied"
+    return action
+
+
+def take_no_effect(stage: Stage, _: State, target: State) -> UUID:
+    limit = 0 if target.execution is ExecutionState.ON_HOLD else 3
+    stage.declare({"retry_limit": limit})
+    return stage.attempt("no_effect")
+
+
+def reported(event: str, **more: object) -> Step:
+    return lambda stage, _origin, _target: stage.attempt(event, **more)
+
+
+def expired_by(role: str) -> Step:
+    return lambda stage, _origin, _target: stage.expired(role=role)
+
+
+def take_decision(decision: str) -> Step:
+    def step(stage: Stage, origin: State, _: State) -> UUID:
+        action = put_into(stage, origin)
+        held = origin.execution is ExecutionState.ON_HOLD
+        stage.decide(stage.review_of(action) if held else stage.ask(action), decision)
+        return action
+
+    return step
+
+
+def take_cancelled(stage: Stage, origin: State, _: State) -> UUID:
+    action = put_into(stage, origin)
+    assert stage.cancel(action) == "cancelled"
+    return action
+
+
+def take_deadline(stage: Stage, origin: State, _: State) -> UUID:
+    deadline = in_one_hour(stage)
+    if origin.execution is ExecutionState.ACTION_CREATED:
+        return expire(stage, stage.insert(deliver_by=deadline))
+    action, token = stage.started(deliver_by=deadline)
+    event = "held" if origin.execution is ExecutionState.ON_HOLD else "no_effect"
+    assert stage.report(action, token, event) == "applied"
+    return expire(stage, action)
+
+
+def proven_by(event: str) -> Step:
+    """The provider has it, as the reconciler learned in one of several ways."""
+
+    def step(stage: Stage, origin: State, _: State) -> UUID:
+        action = put_into(stage, origin)
+        if origin.delivery is DeliveryState.DELIVERY_PENDING:
+            stage.late_acceptance(action)
+        assert stage.resolve(action, event, provider_id="late-1") == "applied"
+        return action
+
+    return step
+
+
+def absent_by(event: str) -> Step:
+    """The provider does not have it; what follows depends on the deadline and on a cancel request."""
+
+    def step(stage: Stage, _: State, target: State) -> UUID:
+        expires = {"deliver_by": in_one_hour(stage)} if target.execution is ExecutionState.EXPIRED else {}
+        action, token = stage.started(**expires)
+        stage.report(action, token, "response_lost")
+        if target.execution is ExecutionState.CANCELLED:
+            assert stage.cancel(action) == "cancel_requested"
+        if expires:
+            stage.advance(2 * 3600)
+        resend = target.execution is ExecutionState.RETRY_SCHEDULED
+        assert stage.resolve(action, event, resend=resend) == "applied"
+        return action
+
+    return step
+
+
+STEPS: dict[tuple[Event, Actor], Step] = {
+    (Event.CLAIMED, Actor.RELAY): take_claimed,
+    (Event.RELEASED, Actor.RELAY): take_released,
+    (Event.ACCEPTED, Actor.RELAY): reported("accepted", provider_id="id-1"),
+    (Event.REFUSED, Actor.RELAY): reported("refused"),
+    (Event.NO_EFFECT, Actor.RELAY): take_no_effect,
+    (Event.HELD, Actor.RELAY): reported("held"),
+    (Event.RESPONSE_LOST, Actor.RELAY): reported("response_lost"),
+    (Event.CLAIM_EXPIRED, Actor.RELAY): expired_by("relay"),
+    (Event.CLAIM_EXPIRED, Actor.RECONCILER): expired_by("reconciler"),
+    (Event.HOLD_RELEASED, Actor.OPERATOR): take_decision("release"),
+    (Event.CANCELLED, Actor.AGENT): take_cancelled,
+    (Event.CANCELLED, Actor.OPERATOR): take_decision("cancel"),
+    (Event.DEADLINE_PASSED, Actor.RECONCILER): take_deadline,
+    (Event.FOUND, Actor.RECONCILER): proven_by("found"),
+    (Event.REPLAY_ACCEPTED, Actor.RECONCILER): proven_by("replay_accepted"),
+    (Event.RECEIPT_ARRIVED, Actor.RECONCILER): proven_by("receipt_arrived"),
+    (Event.LATE_ACCEPTANCE, Actor.RECONCILER): proven_by("late_acceptance"),
+    (Event.PROVEN_ABSENT, Actor.RECONCILER): absent_by("proven_absent"),
+    (Event.REPLAY_REFUSED, Actor.RECONCILER): absent_by("replay_refused"),
+    (Event.DECIDED_CONFIRMED, Actor.OPERATOR): take_decision("confirmed"),
+    (Event.DECIDED_FAILED, Actor.OPERATOR): take_decision("failed"),
+    (Event.DECIDED_ABANDONED, Actor.OPERATOR): take_decision("abandoned"),
+    (Event.DECIDED_RESEND, Actor.OPERATOR): take_decision("resend"),
+}
+
+
+def has_no_function(step: Transition) -> bool:
+    """Listed, but taken by no function: a relay holds only what it claimed, an operator cancels only what is held."""
+    unheld = step.origin.execution in (ExecutionState.ACTION_CREATED, ExecutionState.RETRY_SCHEDULED)
+    return unheld and (step.event, step.actor) in {(Event.HELD, Actor.RELAY), (Event.CANCELLED, Actor.OPERATOR)}
+
+
+@pytest.mark.parametrize("step", [t for t in TRANSITIONS if not has_no_function(t)], ids=named)
+def test_a_listed_step_is_taken_by_its_function_and_told_once(stage: Stage, step: Transition) -> None:
+    action = STEPS[step.event, step.actor](stage, step.origin, step.target)
+    assert stage.state(action) == step.target
+    facts = stage.facts(action)
+    events = "select sequence, data::jsonb as data from outbox.action_events where action_id = %s order by sequence"
+    told = stage.rows("owner", events, action)
+    assert [row["sequence"] for row in told] == list(range(1, facts["event_sequence"] + 1))
+    moves = [row["data"] for row in told if row["data"]["event"] == step.event]
+    assert [(move["previous_execution_state"], move["previous_delivery_state"]) for move in moves[-1:]] == [step.origin]
+    assert (moves[-1]["execution_state"], moves[-1]["delivery_state"]) == step.target
+    open_still = step.target in {t.origin for t in TRANSITIONS}
+    assert (stage.queued(action) is not None) == open_still, "what is open is in the queue, and nothing else"
+
+
+def test_every_event_of_every_actor_has_a_function() -> None:
+    assert set(STEPS) == {(t.event, t.actor) for t in TRANSITIONS}
+
+
+# -- Illegal steps -----------------------------------------------------------------------------------------------------
+
+TRY = """
+do $do$
+declare
+  v_event text; v_actor text; v_to record; v_passed jsonb := '[]'; v_state text;
+begin
+  for v_event, v_actor in select e, a from unnest(%(events)s::text[]) e cross join unnest(%(actors)s::text[]) a loop
+    for v_to in select * from jsonb_to_recordset(%(targets)s) as t (execution text, delivery text) loop
+      begin
+        update outbox.outbound_actions set execution_state = v_to.execution, delivery_state = v_to.delivery,
+          last_event = v_event, last_actor = v_actor where action_id = %(action)s;
+        v_passed := v_passed || jsonb_build_array(jsonb_build_array(v_event, v_actor, v_to.execution, v_to.delivery));
+        raise exception 'taken back' using errcode = 'ZZ001';
+      exception
+        when sqlstate 'ZZ001' or sqlstate 'OB002' then null;
+      end;
+    end loop;
+  end loop;
+  perform set_config('tests.passed', v_passed::text, false);
+end $do$"""
+
+
+@pytest.mark.parametrize("origin", STATES, ids=named)
+def test_an_update_that_is_not_a_listed_step_is_refused_to_the_owner_too(stage: Stage, origin: State) -> None:
+    action = put_into(stage, origin)
+    before = stage.everything(action)
+    values = {
+        "events": list(Event),
+        "actors": list(Actor),
+        "targets": json.dumps([state._asdict() for state in STATES if state != origin]),
+        "action": action,
+    }
+    cursor = psycopg.ClientCursor(stage.owner)
+    cursor.execute(TRY, values)
+    passed = {tuple(item) for item in json.loads(stage.one("select current_setting('tests.passed')"))}
+    assert passed == {(t.event, t.actor, *t.target) for t in TRANSITIONS if t.origin == origin}
+    assert stage.everything(action) == before
+
+
+CALLS = {
+    "relay": "select outbox.record_outcomes(%s)",
+    "reconciler": "select outbox.record_resolutions(%s)",
+}
+
+
+@pytest.mark.parametrize("origin", STATES, ids=named)
+@pytest.mark.parametrize("role", ["relay", "reconciler"])
+def test_a_worker_takes_from_here_only_what_is_listed_for_it(stage: Stage, origin: State, role: str) -> None:
+    """With the very token of the claim, if there is one: what is stale or refused leaves the state."""
+    action = put_into(stage, origin)
+    item = {"action_id": action, "claim_token": arm(stage, action), "reason": "test", "provider_id": "x"}
+    taken = set()
+    for event, resend in itertools.product(Event, [True, False]):
+        stage.as_(role).execute("begin")
+        rows = json.dumps([item | {"event": event, "resend": resend}], default=str)
+        refused = stage.refusal(role, CALLS[role], rows)
+        assert refused in (None, "OB002")
+        if refused is None and "applied" in stage.one(CALLS[role], rows, role=role):
+            taken.add(event)
+        stage.as_(role).execute("rollback")
+    assert taken <= {t.event for t in TRANSITIONS if (t.origin, t.actor) == (origin, role)}
+    assert stage.state(action) == origin
+
+
+def arm(stage: Stage, action: UUID) -> UUID:
+    """The token of the claim on this action, as a worker that took it a moment ago would know it."""
+    queued = stage.queued(action)
+    if queued is None:
+        return uuid4()
+    if queued["claim_token"] is not None:
+        return UUID(queued["claim_token"])
+    token = uuid4()
+    claimed = "update outbox.work_queue set claim_token = %s, claimed_until = 'infinity' where action_id = %s"
+    stage.rows("owner", claimed, token, action)
+    return token
+
+
+@pytest.mark.parametrize("origin", STATES, ids=named)
+def test_an_operator_decides_only_what_the_state_allows(stage: Stage, origin: State) -> None:
+    action = put_into(stage, origin)
+    review = with_review(stage, action)
+    allowed = {
+        ExecutionState.ON_HOLD: {"release", "cancel"},
+        ExecutionState.DISPATCH_FINISHED: {"confirmed", "failed", "abandoned", "resend"},
+    }
+    listed = allowed.get(origin.execution, set()) if stage.queued(action) else {"noted"}
+    decide = "select outbox.decide_review(%s, %s, 'tested')"
+    refused = {decision: stage.refusal("operator", decide, review, decision) for decision in DECISIONS}
+    assert set(refused.values()) <= {None, "OB002"}
+    taken = {decision for decision, sqlstate in refused.items() if sqlstate is None}
+    assert taken == listed
+    assert stage.state(action) == origin
+
+
+def with_review(stage: Stage, action: UUID) -> int:
+    """An open review on this action, whatever its state."""
+    stage.one("select outbox.open_review(%s, 'test', 'test', 'test', 'test', 1000)", action)
+    return stage.review_of(action)
+
+
+@pytest.mark.parametrize("origin", STATES, ids=named)
+def test_a_cancel_withdraws_only_what_was_not_sent(stage: Stage, origin: State) -> None:
+    action = put_into(stage, origin)
+    outcome = stage.cancel(action)
+    cancellable = {t.origin for t in TRANSITIONS if (t.event, t.actor) == (Event.CANCELLED, Actor.AGENT)}
+    if origin in cancellable:
+        assert (outcome, stage.state(action).execution) == ("cancelled", ExecutionState.CANCELLED)
+    else:
+        assert outcome == ("settled" if stage.queued(action) is None else "cancel_requested")
+        assert stage.state(action) == origin
+
+
+@pytest.mark.parametrize("origin", list(ReceiptState))
+def test_a_receipt_moves_only_by_a_listed_step(stage: Stage, origin: ReceiptState) -> None:
+    stage.declare({"receipts_expected": origin is not ReceiptState.NOT_EXPECTED})
+    action = stage.attempt("accepted", provider_id="id-1")
+    move = (
+        "update outbox.outbound_actions set receipt_state = %s, last_event = %s, last_actor = %s where action_id = %s"
+    )
+    if origin in (ReceiptState.DELIVERED, ReceiptState.UNDELIVERED):
+        stage.rows("owner", move, origin, f"receipt_{origin}", "reconciler", action)
+    assert stage.facts(action)["receipt_state"] == origin
+    passed = set()
+    for target, event, actor in itertools.product(
+        set(ReceiptState) - {origin}, ("receipt_delivered", "receipt_undelivered", "accepted"), Actor
+    ):
+        refused = stage.refusal("owner", move, target, event, actor, action)
+        assert refused in (None, "OB002")
+        if refused is None:
+            passed.add((event, actor, origin, target))
+    assert passed == {tuple(t) for t in RECEIPT_TRANSITIONS if t.origin == origin}
