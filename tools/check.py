@@ -58,7 +58,7 @@ def steps() -> Iterator[Step]:
     yield Step("lint", (tool("ruff"), "check", "--no-cache", "."), ".venv/bin/ruff check --fix .")
     yield Step("format", (tool("ruff"), "format", "--no-cache", "--diff", "--quiet", "."), ".venv/bin/ruff format .")
     yield Step("generated", (sys.executable, "tools/generate.py", "--check"), "make generate")
-    yield Step("schemas", (sys.executable, "tools/topic_schemas.py", "--check"), "make generate")
+    yield Step("topics", (sys.executable, "tools/topic_schemas.py", "--check"), "make generate")
     yield Step("tidy", (sys.executable, "tools/tidy.py"), "CONTRIBUTING.md has the house rules and their reasons")
     yield Step("dependencies", (tool("deptry"), "."), "declare what is imported in pyproject.toml, drop what is not")
     yield Step("spelling", (tool("typos"), "--format", "brief"), "correct the word, or list it in [tool.typos]")

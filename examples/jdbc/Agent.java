@@ -98,6 +98,7 @@ public final class Agent {
   private void changeMind(Connection connection) throws SQLException {
     update(connection, "update shop.orders set status = 'confirming' where order_id = ?", order);
     Savepoint before = connection.setSavepoint();
+    PSQLException refusal = null;
     try {
       rows(connection, INSERT, key(order, "confirm"), email(order, "Thank you SO much"));
     } catch (PSQLException error) {
@@ -106,9 +107,12 @@ public final class Agent {
       }
       connection.rollback(before);
       update(connection, "update shop.orders set status = 'already asked' where order_id = ?", order);
-      say("refused", "sqlstate", error.getSQLState(), "detail", error.getServerErrorMessage().getDetail());
+      refusal = error;
     }
     connection.commit();
+    if (refusal != null) {
+      say("refused", "sqlstate", refusal.getSQLState(), "detail", refusal.getServerErrorMessage().getDetail());
+    }
   }
 
   /** Lose a race on purpose: a twin commits the same action after our snapshot was taken. */

@@ -155,3 +155,13 @@ def test_a_concurrent_twin_waits_and_then_finds_the_action_or_makes_it(ledger: A
     assert found is not None
     assert first is not None
     assert (found[0] == first[0], found[1]) == (commits, not commits)
+
+
+def test_copy_takes_many_actions_and_skips_the_known(agent: Any) -> None:
+    columns = "provider, operation, idempotency_key, payload"
+    with agent.cursor() as cursor:
+        with cursor.copy(f"copy outbox.outbound_actions ({columns}) from stdin") as copy:
+            for number in (1, 2, 1):
+                copy.write_row((*GOOD[:2], f"copied:{number}", GOOD[3]))
+        cursor.execute("select idempotency_key, advice from outbox.action_status order by 1")
+        assert cursor.fetchall() == [("copied:1", "wait"), ("copied:2", "wait")]

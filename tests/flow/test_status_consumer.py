@@ -191,3 +191,18 @@ def test_consumer_whose_database_went_away_ends_for_a_restart_and_loses_nothing(
     wait_until(lambda: reader.seen() == 2, "the second took effect")
     assert reader.rows("select changes from status_reader.deliveries") == [(2,)]
     assert again.stop() == 0
+
+
+def test_two_members_share_the_work_and_one_carries_on_when_the_other_leaves(pipeline: Any, reader: Reader) -> None:
+    first, second = reader.start(pipeline.topic), reader.start(pipeline.topic)
+    with pipeline.database.connect("owner") as owner:
+        declare_resend(owner)
+        lead_every_life(owner)
+        assert first.stop() == 0
+        Cast(owner).sent("after-one-left", "accepted")
+        (events,) = owner.execute("select count(*) from outbox.action_events").fetchone() or (0,)
+    wait_until(lambda: reader.seen() == events, "every record took effect")
+    assert reader.rows("select sum(changes) from status_reader.deliveries") == [(events,)]
+    assert second.stop() == 0
+    changed = [line for follower in (first, second) for line in follower.said() if line["event"] == "changed"]
+    assert len(changed) == events, "printed once each, after it was stored"
