@@ -10,7 +10,7 @@ import signal
 import sys
 from pathlib import Path
 
-from outbox_relay.errors import OutboxError
+from outbox_relay.errors import OutboxError, UsageError
 from outbox_relay.local.demo.stage import open_stage
 from outbox_relay.local.demo.story import tell
 from outbox_relay.local.demo.terminal import Terminal
@@ -43,7 +43,7 @@ def main() -> int:
 def _wakeups() -> str:
     wakeups = os.environ.get("WAKEUPS", "kafka")
     if wakeups not in {"kafka", "ledger"}:
-        raise OutboxError(f"WAKEUPS={wakeups} is not possible", hint="WAKEUPS=kafka or WAKEUPS=ledger")
+        raise UsageError(f"WAKEUPS={wakeups} is not possible", hint="WAKEUPS=kafka or WAKEUPS=ledger")
     return wakeups
 
 
