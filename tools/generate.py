@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -94,40 +95,67 @@ alter table outbox.outbound_actions
 """
 
 
-def python(machine: Machine) -> str:
-    """Render the enumerations and tables that the programs use."""
+def _enum(name: str, doc: str, members: Iterable[str]) -> str:
+    lines = "\n".join(f'    {key.upper()} = "{key}"' for key in members)
+    return f'class {name}(StrEnum):\n    """{doc}"""\n\n{lines}\n'
 
-    def enum(name: str, doc: str, members: dict[str, str]) -> str:
-        lines = "\n".join(f'    {key.upper()} = "{key}"' for key in members)
-        return f'class {name}(StrEnum):\n    """{doc}"""\n\n{lines}\n'
 
-    events = {step["on"]: "" for step in machine["transitions"]}
-    receipts = {step["on"]: "" for step in machine["receipt_transitions"]}
-    classes = [
-        enum("ExecutionState", "What we did.", machine["execution_states"]),
-        enum("DeliveryState", "What is known of the provider.", machine["delivery_states"]),
-        enum("ReceiptState", "What happened after acceptance.", machine["receipt_states"]),
-        enum("Actor", "Who may say that something happened.", machine["actors"]),
-        enum("Event", "What happened to an action.", events),
-        enum("ReceiptEvent", "What the provider reports after acceptance.", receipts),
-        enum("RecordType", "What a record on the status topic announces.", dict.fromkeys(record_types(machine))),
+def _enums(machine: Machine) -> list[str]:
+    events = dict.fromkeys(step["on"] for step in machine["transitions"])
+    receipts = dict.fromkeys(step["on"] for step in machine["receipt_transitions"])
+    return [
+        _enum("ExecutionState", "What we did.", machine["execution_states"]),
+        _enum("DeliveryState", "What is known of the provider.", machine["delivery_states"]),
+        _enum("ReceiptState", "What happened after acceptance.", machine["receipt_states"]),
+        _enum("Actor", "Who may say that something happened.", machine["actors"]),
+        _enum("Event", "What happened to an action.", events),
+        _enum("ReceiptEvent", "What the provider reports after acceptance.", receipts),
+        _enum("RecordType", "What a record on the status topic announces.", record_types(machine)),
     ]
-    meanings = {**machine["execution_states"], **machine["delivery_states"], **machine["receipt_states"]}
+
+
+def _state(execution: str, delivery: str) -> str:
+    return f"State(ExecutionState.{execution.upper()}, DeliveryState.{delivery.upper()})"
+
+
+def _tables(machine: Machine) -> str:
     transitions = "\n".join(
-        f"    Transition(Event.{event.upper()}, Actor.{actor.upper()}, "
-        f"State(ExecutionState.{a.upper()}, DeliveryState.{b.upper()}), "
-        f"State(ExecutionState.{c.upper()}, DeliveryState.{d.upper()})),"
+        f"    Transition(Event.{event.upper()}, Actor.{actor.upper()}, {_state(a, b)}, {_state(c, d)}),"
         for event, actor, a, b, c, d in steps(machine)
     )
-    receipt_rows = "\n".join(
+    receipts = "\n".join(
         f"    ReceiptTransition(ReceiptEvent.{event.upper()}, Actor.{actor.upper()}, "
         f"ReceiptState.{a.upper()}, ReceiptState.{b.upper()}),"
         for event, actor, a, b in receipt_steps(machine)
     )
+    meanings = {**machine["execution_states"], **machine["delivery_states"], **machine["receipt_states"]}
+    states = "\n".join(f"    {_state(*pair)}," for pair in pairs(machine))
+    ends = "\n".join(f"    {_state(*pair)}," for pair in terminal(machine))
+    words = "\n".join(f"    {json.dumps(key)}: {json.dumps(value)}," for key, value in meanings.items())
+    return f"""STATES: tuple[State, ...] = (
+{states}
+)
 
-    def states(items: list[tuple[str, str]]) -> str:
-        return "\n".join(f"    State(ExecutionState.{a.upper()}, DeliveryState.{b.upper()})," for a, b in items)
+TERMINAL: frozenset[State] = frozenset((
+{ends}
+))
 
+TRANSITIONS: tuple[Transition, ...] = (
+{transitions}
+)
+
+RECEIPT_TRANSITIONS: tuple[ReceiptTransition, ...] = (
+{receipts}
+)
+
+MEANING: dict[str, str] = {{
+{words}
+}}
+"""
+
+
+def python(machine: Machine) -> str:
+    """Render the enumerations and tables that the programs use."""
     return f'''"""The states of an action and the steps between them.
 
 {NOTE}
@@ -140,7 +168,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 
-{chr(10).join(text + chr(10) for text in classes)}
+{chr(10).join(text + chr(10) for text in _enums(machine))}
 class State(NamedTuple):
     """The two facts that the relay and the reconciler move; a receipt is a third, apart."""
 
@@ -166,26 +194,7 @@ class ReceiptTransition(NamedTuple):
     target: ReceiptState
 
 
-STATES: tuple[State, ...] = (
-{states(pairs(machine))}
-)
-
-TERMINAL: frozenset[State] = frozenset((
-{states(terminal(machine))}
-))
-
-TRANSITIONS: tuple[Transition, ...] = (
-{transitions}
-)
-
-RECEIPT_TRANSITIONS: tuple[ReceiptTransition, ...] = (
-{receipt_rows}
-)
-
-MEANING: dict[str, str] = {{
-{chr(10).join(f"    {json.dumps(key)}: {json.dumps(value)}," for key, value in meanings.items())}
-}}
-'''
+{_tables(machine)}'''
 
 
 def markdown(machine: Machine) -> str:

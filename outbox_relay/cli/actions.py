@@ -19,7 +19,7 @@ from outbox_relay.settings import load_settings
 app = typer.Typer(no_args_is_help=True, help="Actions and what is known of them (as an operator).")
 
 SETTLED = ("accepted", "refused", "not_sent", "closed_unproven_do_not_resend")
-"""The advices after which nothing more happens by itself."""
+"""Every advice after which nothing more happens by itself."""
 
 _COLUMNS = ("action_id", "provider", "operation", "execution_state", "delivery_state", "advice", "attempt_count",
             "updated_at")  # fmt: skip

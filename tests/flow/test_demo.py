@@ -52,7 +52,8 @@ def demo(folder: Path, **environ: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def started_below(process: subprocess.Popen[str]) -> list[psutil.Process]:
-    return psutil.Process(process.pid).children(recursive=True)
+    children: list[psutil.Process] = psutil.Process(process.pid).children(recursive=True)
+    return children
 
 
 @pytest.mark.timeout(300)
