@@ -47,7 +47,7 @@ class Profile:
 
 
 TEST_PROFILE = Profile("test", deadline_s=1, lease_s=2, sweep_s=0.25, shortens_contracts=True)
-HOLDING_PROFILE = Profile("holding", deadline_s=2, lease_s=3, sweep_s=0.25, shortens_contracts=True)
+HOLDING_PROFILE = Profile("holding", deadline_s=2, lease_s=4, sweep_s=0.25, shortens_contracts=True)
 """For drills that hold many answers at once: all must be held before the first one's deadline ends."""
 DEFAULT_PROFILE = Profile("default", deadline_s=10, lease_s=30, sweep_s=5, shortens_contracts=False)
 

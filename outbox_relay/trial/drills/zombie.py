@@ -6,8 +6,6 @@ learned is kept and used; what it would change is refused.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from outbox_relay.trial.drill import DrillResult, Judge, OpenScenario, keys, settle_timeout_s
 from outbox_relay.trial.faults import Fault
 from outbox_relay.trial.processes import HttpProgram, Profile, wait_until
@@ -79,18 +77,8 @@ def _cut_off_with_acceptances(scenario: Scenario, zombie: HttpProgram, tunnel: T
     for place in scenario.providers.values():
         place.release("answer")
     zombie.wait_for("attempt", count=runs * len(PROVIDERS), finding="accepted", timeout_s=10)
-    ids = _made(scenario, meets)
-    wait_until(lambda: any(tunnel.holds(each) for each in ids), timeout_s=10, what="an acceptance to be on its way")
+    # Parsed and not written: what the zombie knows is in its memory and in what the tunnel holds.
     zombie.freeze()
-
-
-def _made(scenario: Scenario, meets: str) -> Sequence[bytes]:
-    return [
-        line.provider_id.encode()
-        for provider, place in scenario.providers.items()
-        for line in place.book.effects()
-        if line.ref.startswith(_prefix(provider, meets))
-    ]
 
 
 def _wait_unknown(scenario: Scenario, meets: str, runs: int) -> None:
