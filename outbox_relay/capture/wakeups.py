@@ -8,23 +8,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
-from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.aio import AIOConsumer
 
 from outbox_relay.capture.records import Use, Wakeup, read_wakeup
 from outbox_relay.capture.vitals import Vitals, read_vitals
-from outbox_relay.errors import DependencyDown
+from outbox_relay.errors import DependencyDown, SettingsError
 
 HandOver = Callable[[Sequence[Wakeup]], Awaitable[None]]
 Options = Mapping[str, str | int | float | bool]
 
 _POLL_S = 0.5
 _BATCH_MAX = 1_000
+_TAIL = 100
+"""How many records before the end of a partition are read whatever their age."""
 _COMMIT_EVERY_S = 1.0
 _STATISTICS_MS = 1_000
 _SILENT_AFTER_S = 5.0
@@ -81,9 +84,12 @@ class Wakeups:
     async def run(self, stopping: asyncio.Event) -> None:
         """Read until told to stop. Survives the loss of every broker; raises DependencyDown when the client is done."""
         executor = ThreadPoolExecutor(max_workers=4, thread_name_prefix="wakeups")
-        consumer = AIOConsumer(
-            self._configuration | {"stats_cb": self._note_statistics, "error_cb": self._note_error}, executor=executor
-        )
+        callbacks = {"stats_cb": self._note_statistics, "error_cb": self._note_error}
+        try:
+            consumer = AIOConsumer(self._configuration | callbacks, executor=executor)
+        except KafkaException as error:
+            executor.shutdown(wait=False)
+            raise _unusable(error) from None
         try:
             await consumer.subscribe([self._topic])
             while not stopping.is_set():
@@ -96,7 +102,7 @@ class Wakeups:
         """One poll and what came with it."""
         try:
             messages = await self._poll(consumer)
-            await self._deliver(messages)
+            await self._deliver(messages, await self._tails(consumer, messages))
             await self._commit(consumer)
         except KafkaException as error:
             self._judge(error.args[0])
@@ -116,7 +122,21 @@ class Wakeups:
             return []
         return [first, *await consumer.consume(_BATCH_MAX - 1, 0)]
 
-    async def _deliver(self, messages: Sequence[Message]) -> None:
+    async def _tails(self, consumer: AIOConsumer, messages: Sequence[Message]) -> dict[int, int]:
+        """Per partition the offset from which on records count whatever their age; only asked when some are old.
+
+        If a wrong clock made every record look old, the fast path would be dead and nobody would see why: so the last
+        few before the end of a partition are never skipped.
+        """
+        old = {message.partition() for message in messages if self._is_old(message)}
+        tails: dict[int, int] = {}
+        for partition in old:
+            if partition is not None:
+                found = await consumer.get_watermark_offsets(TopicPartition(self._topic, partition), cached=True)
+                tails[partition] = max(0, found[1] - _TAIL) if found else 0
+        return tails
+
+    async def _deliver(self, messages: Sequence[Message], tails: Mapping[int, int]) -> None:
         good: list[Message] = []
         for message in messages:
             error = message.error()
@@ -127,20 +147,18 @@ class Wakeups:
         if not good:
             return
         self._recovered()
-        await self._hand_over_all(good, full=len(messages) >= _BATCH_MAX)
+        await self._hand_over_all(good, tails)
         for message in good:
             partition, offset = message.partition(), message.offset()
             if partition is not None and offset is not None:
                 self._offsets[partition] = offset + 1
 
-    async def _hand_over_all(self, messages: Sequence[Message], *, full: bool) -> None:
+    async def _hand_over_all(self, messages: Sequence[Message], tails: Mapping[int, int]) -> None:
         """Hand over the young wake-ups of a batch, once per action."""
         counts = dict.fromkeys(Use, 0)
         wakeups: dict[Wakeup, None] = {}
         for message in messages:
-            # The last records before the end of the topic always count: if a wrong clock made all of them look
-            # old, the fast path would be dead and nobody would see why.
-            wakeup, use = self._read(message, may_be_old=full)
+            wakeup, use = self._read(message, tails)
             counts[use] += 1
             if wakeup is not None:
                 wakeups[wakeup] = None
@@ -150,19 +168,20 @@ class Wakeups:
         if wakeups:
             await self._hand_over(list(wakeups))
 
-    def _read(self, message: Message, *, may_be_old: bool) -> tuple[Wakeup | None, Use]:
-        if may_be_old and self._age_s(message) > self._max_age_s:
+    def _read(self, message: Message, tails: Mapping[int, int]) -> tuple[Wakeup | None, Use]:
+        if self._is_old(message) and (message.offset() or 0) < tails.get(message.partition() or 0, 0):
             return None, Use.OLD
         headers = message.headers() or []
         pairs = headers.items() if isinstance(headers, dict) else headers
         value = message.value()
         return read_wakeup(pairs, value if isinstance(value, bytes) else None, self._record_types)
 
-    @staticmethod
-    def _age_s(message: Message) -> float:
-        _, milliseconds = message.timestamp()
+    def _is_old(self, message: Message) -> bool:
+        kind, milliseconds = message.timestamp()
+        if kind == TIMESTAMP_NOT_AVAILABLE:
+            return False
         # Only to skip work that the due scan does anyway; nothing is decided by this clock.
-        return time.time() - milliseconds / 1000  # noqa: TID251
+        return time.time() - milliseconds / 1000 > self._max_age_s  # noqa: TID251
 
     async def _commit(self, consumer: AIOConsumer, *, last: bool = False) -> None:
         now = time.monotonic()
@@ -204,6 +223,14 @@ class Wakeups:
         if self._trouble is not None:
             _log.info("wake-ups from Kafka again")
         self._trouble = None
+
+
+def _unusable(error: KafkaException) -> SettingsError:
+    """Name the setting that the client refused, and not its value, which may be a password."""
+    named = re.search(r'property "?([a-z0-9._]+)', error.args[0].str() if error.args else "")
+    return SettingsError(
+        f"the Kafka client refuses its settings{f': {named[1]}' if named else ''}", hint="correct OUTBOX_KAFKA_OPTIONS"
+    )
 
 
 def _configuration(bootstrap_servers: str, group_id: str, options: Options) -> dict[str, object]:

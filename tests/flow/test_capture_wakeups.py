@@ -17,7 +17,7 @@ import pytest
 from outbox_relay.capture.records import Use, Wakeup
 from outbox_relay.capture.topic import Topics, ensure_topics
 from outbox_relay.capture.wakeups import Wakeups
-from outbox_relay.errors import ConditionNotMet
+from outbox_relay.errors import ConditionNotMet, SettingsError
 from outbox_relay.local.stack import Stack
 from tests.plugins.kafka import KafkaServer
 
@@ -56,18 +56,23 @@ class Listener:
     def ensure(self) -> None:
         ensure_topics(self.topics, bootstrap_servers=self.bootstrap, partitions=3, replication=1, retention_days=1)
 
-    def send(self, record_type: str = "action_created", *, value: bytes | None = None, age_s: float = 0) -> UUID:
-        """One record, as Connect writes it."""
+    def send(
+        self, record_type: str = "action_created", *, value: bytes | None = None, age_s: float = 0, count: int = 1
+    ) -> UUID:
+        """Records of one action, as Connect writes them."""
         action = uuid4()
         data = {"action_id": str(action), "provider": "resend", "account": "default"}
         producer = kafka_python.KafkaProducer(bootstrap_servers=self.bootstrap)
-        producer.send(
-            self.topics.status,
-            key=str(action).encode(),
-            value=json.dumps(data).encode() if value is None else value,
-            headers=[("ce_type", f"outbox-relay.delivery-status.{record_type}.v1".encode())],
-            timestamp_ms=int((time.time() - age_s) * 1000),  # noqa: TID251 - a producer's clock, as Kafka wants it
-        )
+        for _ in range(count):
+            producer.send(
+                self.topics.status,
+                key=str(action).encode(),
+                value=json.dumps(data | {"action_id": str(action if count == 1 else uuid4())}).encode()
+                if value is None
+                else value,
+                headers=[("ce_type", f"outbox-relay.delivery-status.{record_type}.v1".encode())],
+                timestamp_ms=int((time.time() - age_s) * 1000),  # noqa: TID251 - a producer's clock, as Kafka wants it
+            )
         producer.flush()
         producer.close()
         return action
@@ -123,6 +128,35 @@ async def test_records_of_other_types_and_nonsense_wake_nobody(listener: Listene
         await until(lambda: listener.uses.total() == 7)
     assert listener.got == []
     assert listener.uses == {Use.OTHER: 2, Use.UNREADABLE: 5}
+
+
+async def test_an_old_backlog_is_skipped_but_never_its_end(kafka: KafkaServer) -> None:
+    """The due scan has what is old; a clock that is wrong must not make everything old."""
+    listener = Listener(kafka.bootstrap, max_age_s=5)
+    listener.ensure()
+    await asyncio.to_thread(listener.send, count=600, age_s=60)
+    async with running(listener.wakeups):
+        await until(lambda: listener.uses.total() == 600)
+        assert listener.uses[Use.OLD] == 500
+        assert len(listener.got) == listener.uses[Use.WAKEUP] == 100
+        await asyncio.to_thread(listener.send, age_s=3600)
+        await until(lambda: len(listener.got) == 101)
+
+
+async def test_a_setting_that_the_client_refuses_is_named_without_its_value(kafka: KafkaServer) -> None:
+    listener = Listener(kafka.bootstrap)
+    wakeups = Wakeups(
+        bootstrap_servers=kafka.bootstrap,
+        group_id="g",
+        topic="t",
+        record_types=WANTED,
+        hand_over=listener.take,
+        max_age_s=5,
+        options={"security.protocol": "hunter2"},
+    )
+    with pytest.raises(SettingsError, match=r"security\.protocol") as raised:
+        await wakeups.run(asyncio.Event())
+    assert "hunter2" not in str(raised.value)
 
 
 async def test_offsets_are_committed_after_the_hand_over(listener: Listener) -> None:

@@ -8,9 +8,13 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
+import pytest
+
+from outbox_relay.errors import OutboxError
 from outbox_relay.local.jars import class_path
 from outbox_relay.local.stack import Stack
 
@@ -57,8 +61,13 @@ class LocalPlace:
         """Fetch the jars, and start the broker and Connect while the first tests run."""
         if kafka:
             class_path(say)
-            self._kafka = threading.Thread(target=self.stack.start_connect, name="start-connect", daemon=True)
+            self._kafka = threading.Thread(target=self._start_early, name="start-connect", daemon=True)
             self._kafka.start()
+
+    def _start_early(self) -> None:
+        # The fixture starts it again, and there a failure has a test to be shown in.
+        with suppress(OutboxError):
+            self.stack.start_connect()
 
     def start_postgres(self) -> None:
         """Start PostgreSQL."""
@@ -93,8 +102,21 @@ class LocalPlace:
 
 def make_place() -> Place:
     """Choose by STACK: local (default) or containers."""
-    if os.environ.get("STACK", "local") == "containers":
-        from tests.plugins.containers import ContainersPlace
+    match os.environ.get("STACK", "local"):
+        case "local":
+            return LocalPlace()
+        case "containers":
+            return _containers()
+        case other:
+            raise pytest.UsageError(f"STACK={other} is neither local nor containers")
 
+
+def _containers() -> Place:
+    from docker.errors import DockerException  # type: ignore[import-untyped]
+
+    from tests.plugins.containers import ContainersPlace
+
+    try:
         return ContainersPlace()
-    return LocalPlace()
+    except DockerException as error:
+        raise pytest.UsageError(f"STACK=containers needs a running Docker engine: {error}") from error
