@@ -37,7 +37,7 @@ test: $(STAMP) ## All tests on the real stack; ARGS="-k words" selects, STACK=co
 	@$(PY) -m pytest $(ARGS)
 
 check: $(STAMP) ## Formatting, types, layers, generated files, SQL, documents: everything that needs no server
-	@sh tools/check
+	@$(PY) tools/check.py
 
 drill: $(STAMP) ## The long fault drills, at the default timings
 	@$(PY) -m pytest -m drill --timeout=1800 $(ARGS)
