@@ -94,7 +94,7 @@ class Dialect:
                     method=method,
                     url=url,
                     values=dict(zip(route.sources, map(unquote, match.groups()), strict=True)),
-                    query=dict(parse_qsl(parts.query, keep_blank_values=True)),
+                    query=self._asked(route.kind, parts.query, body),
                     body=body,
                     document=document,
                     ref=(key or marked or headers.get(MESSAGE_ID)) if route.kind == "operation" else None,
@@ -102,6 +102,12 @@ class Dialect:
                     account=self.account(headers, document),
                 )
         return None
+
+    @staticmethod
+    def _asked(kind: Kind, query: str, body: bytes) -> dict[str, str]:
+        """The fields of the query, and of the form where a lookup sends one."""
+        form = body.decode("utf-8", "replace") if kind == "lookup" else ""
+        return dict(parse_qsl(query, keep_blank_values=True)) | dict(parse_qsl(form, keep_blank_values=True))
 
     def account(self, headers: Mapping[str, str], document: Document) -> str:
         """A short hash of the credential, `none` where the contract has none, empty when it is missing."""

@@ -7,6 +7,7 @@ connection takes the next mode from the queue, else the standing one.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
@@ -122,6 +123,44 @@ class Proxy:
         self.served.append(mode)
         if mode is not Mode.PASS:
             self.reached.set()
+
+
+class ThreadedProxy:
+    """A proxy with a thread and an event loop of its own, for callers that wait for something else meanwhile."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
+        self._proxy = Proxy(host, port)
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"http://127.0.0.1:{self._proxy.port}"
+
+    @property
+    def served(self) -> tuple[Mode, ...]:
+        """The modes that requests have met so far."""
+        return tuple(self._proxy.served)
+
+    def script(self, *modes: Mode) -> None:
+        """Give the next requests one mode each."""
+        self._loop.call_soon_threadsafe(self._proxy.script, modes)
+
+    def drop_all(self) -> None:
+        """Close every open connection."""
+        self._loop.call_soon_threadsafe(self._proxy.drop_all)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        asyncio.run_coroutine_threadsafe(self._proxy.__aenter__(), self._loop).result(10)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        asyncio.run_coroutine_threadsafe(self._proxy.__aexit__(None, None, None), self._loop).result(10)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
 
 
 def _spoiled(answer: bytes, mode: Mode) -> bytes:

@@ -24,7 +24,7 @@ from outbox_relay.providers.accounts import load_accounts
 from outbox_relay.providers.registry import load_contracts
 from outbox_relay.trial.place import SimulatedProvider
 from outbox_relay.trial.processes import TEST_PROFILE, HttpProgram, Profile, start_python, wait_until
-from outbox_relay.trial.samples import sample_of
+from outbox_relay.trial.samples import Sample, sample_of
 from outbox_relay.trial.tempo import write_contracts
 
 ENVIRONMENT = "test"
@@ -93,9 +93,9 @@ class Scenario:
 
     # ---- The agent ------------------------------------------------------------------------------------------------
 
-    def add(self, provider: str, keys: Sequence[str], *, roll_back: bool = False) -> None:
+    def add(self, provider: str, keys: Sequence[str], *, roll_back: bool = False, sample: Sample | None = None) -> None:
         """Insert one action per key in one transaction, as an agent does, and commit or roll back."""
-        sample = sample_of(provider)
+        sample = sample or sample_of(provider)
         rows = [(sample.provider, sample.operation, key, json.dumps(sample.worded(key))) for key in keys]
         with psycopg.connect(self.ledger.dsn("agent")) as connection, connection.cursor() as cursor:
             cursor.executemany(
@@ -237,8 +237,9 @@ def open_scenario(
     kafka: KafkaPlace | None = None,
     seed: int = 1,
     base_urls: Mapping[str, str] | None = None,
+    secret: str = SECRET,
 ) -> Iterator[Scenario]:
-    """Set the stage. `base_urls` puts other servers in the place of simulated providers."""
+    """Set the stage. `base_urls` puts other servers, which know `secret`, in the place of simulated providers."""
     contracts_dir = write_contracts(providers, folder / "contracts", profile)
     with ExitStack() as stack:
         places = {
@@ -252,7 +253,7 @@ def open_scenario(
         file = _write_accounts(urls, contracts_dir, folder / "providers.yaml")
         asyncio.run(_apply_accounts(ledger.dsn("owner"), file, contracts_dir))
         environ = {
-            SECRET_VARIABLE: SECRET,
+            SECRET_VARIABLE: secret,
             "OUTBOX_ENVIRONMENT": ENVIRONMENT,
             "OUTBOX_PROVIDERS_FILE": str(file),
             "OUTBOX_CONTRACTS_DIR": str(contracts_dir),

@@ -13,7 +13,7 @@ import pytest
 
 from outbox_relay.trial.drill import OpenScenario
 from outbox_relay.trial.processes import TEST_PROFILE, HttpProgram, Profile
-from outbox_relay.trial.scenario import KafkaPlace, Scenario, open_scenario
+from outbox_relay.trial.scenario import SECRET, KafkaPlace, Scenario, open_scenario
 from tests.plugins.postgres import TrialDatabase
 
 pytest_plugins = ("tests.plugins.provider",)
@@ -41,10 +41,18 @@ def scenario(ledger: TrialDatabase, tmp_path: Path) -> Iterator[SetStage]:
             kafka: KafkaPlace | None = None,
             base_urls: Mapping[str, str] | None = None,
             seed: int = 1,
+            secret: str = SECRET,
         ) -> Scenario:
             return stack.enter_context(
                 open_scenario(
-                    ledger, tmp_path, providers=providers, profile=profile, kafka=kafka, base_urls=base_urls, seed=seed
+                    ledger,
+                    tmp_path,
+                    providers=providers,
+                    profile=profile,
+                    kafka=kafka,
+                    base_urls=base_urls,
+                    seed=seed,
+                    secret=secret,
                 )
             )
 
