@@ -36,22 +36,29 @@ def render_lookup(claim: Claim, contract: ProviderContract, account: Account, pa
         raise CannotRender("payload_unreadable", f"the payload is {error}") from error
     if not isinstance(payload, dict):
         raise CannotRender("payload_unreadable", "the payload is not a JSON object")
+    headers = {**contract.headers, **operation.headers, **authorization(contract.auth, account.credentials)}
+    body = b""
     by_link = lookup.paging is not None and lookup.paging.kind == "link_header"
     if page is not None and by_link:
         url = _same_place(page, account.base_url)
     else:
         given = _given(claim, marker(claim, operation), lookup, page)
         path = fill(lookup.path, payload, given, account.credentials)
-        url = account.base_url + path + _query(lookup, payload, given)
+        url, fields = account.base_url + path, _fields(lookup, payload, given)
+        if lookup.method == "POST":
+            headers["Content-Type"] = "application/x-www-form-urlencoded"
+            body = fields.encode()
+        else:
+            url += f"?{fields}" if fields else ""
     return Request(
         method=lookup.method,
         url=url,
-        headers={**contract.headers, **operation.headers, **authorization(contract.auth, account.credentials)},
-        body=b"",
+        headers=headers,
+        body=body,
         wire_key=claim.wire_key,
         account_identity=claim.account_identity,
         secrets=secrets_of(contract.auth, account.credentials),
-        has_body=False,
+        has_body=lookup.method == "POST",
         max_answer_bytes=MAX_PAGE_BYTES,
     )
 
@@ -71,8 +78,8 @@ def _since(first_attempt_at: datetime, margin_s: float) -> datetime:
     return first_attempt_at.astimezone(UTC) - timedelta(seconds=margin_s)
 
 
-def _query(lookup: Lookup, payload: dict[str, Value], given: dict[str, str]) -> str:
-    """Query fields in their declared order; one that comes out empty, as a first page's cursor does, is left out."""
+def _fields(lookup: Lookup, payload: dict[str, Value], given: dict[str, str]) -> str:
+    """Fields of the query (or form) in declared order; an empty one, as a first page's cursor is, is left out."""
 
     def part(found: re.Match[str]) -> str:
         text = given.get(found.group(1))
@@ -80,7 +87,7 @@ def _query(lookup: Lookup, payload: dict[str, Value], given: dict[str, str]) -> 
 
     values = {name: TEMPLATE.sub(part, template) for name, template in lookup.query.items()}
     fields = [f"{quote(name, safe='[]')}={quote(value, safe='')}" for name, value in values.items() if value]
-    return f"?{'&'.join(fields)}" if fields else ""
+    return "&".join(fields)
 
 
 def _text(payload: dict[str, Value], source: str) -> str:

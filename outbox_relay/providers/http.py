@@ -23,7 +23,7 @@ from yarl import URL
 
 from outbox_relay.providers.exchange import MAX_ANSWER_BYTES, Answer, Phase, Transmission
 
-_KEEPALIVE_S: Final = 10.0
+_KEEPALIVE_S: Final = 4.0
 """Shorter than what servers usually keep, so that a POST rarely meets a connection that is being closed."""
 
 

@@ -1,0 +1,15 @@
+module outbox-relay/independent
+
+go 1.22.1
+
+require (
+	github.com/davecgh/go-spew v0.0.0-20151105211317-5215b55f46b2
+	github.com/lestrrat-go/jspointer v0.0.0-20181205001929-82fadba7561c
+	github.com/lestrrat-go/jsref v0.0.0-20181205001954-1b590508f37d
+	github.com/lestrrat-go/jsschema v0.0.0-20181205002244-5c81c58ffcc3
+	github.com/lestrrat-go/jsval v0.0.0-20181205002323-20277e9befc0
+	github.com/lestrrat-go/pdebug v0.0.0-20180220043849-39f9a71bcabe
+	github.com/lestrrat-go/structinfo v0.0.0-20190212233437-acd51874663b
+	github.com/pkg/errors v0.8.1-0.20170505043639-c605e284fe17
+	github.com/stripe/stripe-mock v0.203.0
+)
