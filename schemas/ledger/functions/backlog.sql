@@ -5,14 +5,14 @@ create or replace function outbox.backlog()
   language sql stable security definer set search_path = pg_catalog, outbox, pg_temp
 as $$
   select q.provider, q.account,
-         count(*) filter (where q.kind = 'dispatch' and q.claim_token is null and q.due_at <= clock_timestamp()),
-         count(*) filter (where q.kind = 'dispatch' and q.claim_token is null and q.due_at > clock_timestamp()),
+         count(*) filter (where q.kind = 'dispatch' and q.claim_token is null and q.due_at <= outbox.now()),
+         count(*) filter (where q.kind = 'dispatch' and q.claim_token is null and q.due_at > outbox.now()),
          count(*) filter (where q.kind = 'dispatch' and q.claim_token is not null),
          count(*) filter (where q.kind = 'hold'),
          count(*) filter (where q.kind = 'unknown'),
-         extract(epoch from clock_timestamp() - min(q.due_at) filter (
-           where q.kind = 'dispatch' and q.claim_token is null and q.due_at <= clock_timestamp()))::double precision,
-         extract(epoch from clock_timestamp() - min(a.unknown_since) filter (
+         extract(epoch from outbox.now() - min(q.due_at) filter (
+           where q.kind = 'dispatch' and q.claim_token is null and q.due_at <= outbox.now()))::double precision,
+         extract(epoch from outbox.now() - min(a.unknown_since) filter (
            where q.kind = 'unknown'))::double precision
     from outbox.work_queue q left join outbox.outbound_actions a
       on a.action_id = q.action_id and q.kind = 'unknown'

@@ -18,7 +18,7 @@ as $$
     'awaiting_review', coalesce((
       select jsonb_agg(to_jsonb(r))
         from (select a.provider, a.account, r.owner, count(*) as total,
-                     extract(epoch from clock_timestamp() - min(r.opened_at))::double precision as oldest_age_s
+                     extract(epoch from outbox.now() - min(r.opened_at))::double precision as oldest_age_s
                 from outbox.reviews r join outbox.outbound_actions a using (action_id)
                where r.closed_at is null group by 1, 2, 3) r), '[]'))
 $$;
