@@ -19,6 +19,15 @@ def recorded_from(row: Row) -> Recorded:
     )
 
 
+def recorded_in(rows: Sequence[Row]) -> list[Recorded]:
+    """The answers about actions that this ledger has.
+
+    About an action that it lost, because it was restored to an older point, it can say nothing; what was learned of
+    that action is kept as evidence all the same.
+    """
+    return [recorded_from(row) for row in rows if row["execution_state"] is not None]
+
+
 class Outcomes:
     """One method, one round trip."""
 
@@ -31,4 +40,4 @@ class Outcomes:
         Safe to repeat after a LedgerUnavailable: an outcome that was stored already answers STALE.
         """
         rows = await self._session.rows("select * from outbox.record_outcomes(%s)", [as_json(outcomes)])
-        return [recorded_from(row) for row in rows]
+        return recorded_in(rows)

@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from outbox_relay.ledger.claims import claim_from
-from outbox_relay.ledger.outcomes import recorded_from
+from outbox_relay.ledger.outcomes import recorded_in
 from outbox_relay.ledger.records import (
     ActionId,
     Claim,
@@ -92,17 +92,17 @@ class Resolutions:
     async def resolve(self, resolutions: Sequence[Resolution]) -> list[Recorded]:
         """Store conclusions in one transaction."""
         rows = await self._session.rows("select * from outbox.record_resolutions(%s)", [as_json(resolutions)])
-        return [recorded_from(row) for row in rows]
+        return recorded_in(rows)
 
     async def postpone(self, postponements: Sequence[Postponement]) -> list[Recorded]:
         """Give claims back, to be due again later."""
         rows = await self._session.rows("select * from outbox.postpone_unknowns(%s)", [as_json(postponements)])
-        return [recorded_from(row) for row in rows]
+        return recorded_in(rows)
 
     async def open_review(self, requests: Sequence[ReviewRequest]) -> list[Recorded]:
         """Put actions before a person and give their claims back."""
         rows = await self._session.rows("select * from outbox.open_reviews(%s)", [as_json(requests)])
-        return [recorded_from(row) for row in rows]
+        return recorded_in(rows)
 
     async def sweep_deadlines(self, limit: int = 500) -> int:
         """Expire what was not sent before its deadline; return how many."""

@@ -1,6 +1,6 @@
 -- Commits a replay as an attempt before it is sent, under the reconciler's claim, with a fresh lease.
--- Nothing is returned when the claim is lost, when the action is no longer unknown, after its deadline, or once a
--- cancel was asked for: then it may only be looked up.
+-- Nothing is returned when the claim is lost, when the action is no longer unknown, when an acceptance arrived that
+-- nobody has used yet, after its deadline, or once a cancel was asked for: then it may only be looked up.
 create or replace function outbox.begin_replay(
     p_action_id uuid, p_token uuid, p_lease_ms integer, p_deadline_ms integer)
   returns setof outbox.claimed_action language plpgsql security definer set search_path = pg_catalog, outbox, pg_temp
@@ -13,7 +13,8 @@ declare
   v_in_flight timestamptz;
 begin
   select q.* into v_queue from outbox.work_queue q
-   where q.action_id = p_action_id and q.claim_token = p_token and q.kind = 'unknown' for update;
+   where q.action_id = p_action_id and q.claim_token = p_token and q.kind = 'unknown' and not q.evidence_waiting
+     for update;
   if not found then
     return;
   end if;

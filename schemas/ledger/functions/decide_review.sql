@@ -14,10 +14,16 @@ begin
   end if;
   select r.action_id into v_action_id from outbox.reviews r where r.review_id = p_review_id;
   select q.* into v_queue from outbox.work_queue q where q.action_id = v_action_id for update;
-  if not exists (select from outbox.reviews r where r.review_id = p_review_id and r.closed_at is null) then
+  perform from outbox.reviews r where r.review_id = p_review_id and r.closed_at is null for update;
+  if not found then
     raise exception 'review % is not open', p_review_id using errcode = 'OB009';
   end if;
   if p_decision in ('confirmed', 'failed', 'abandoned', 'resend') and v_queue.kind = 'unknown' then
+    if p_decision = 'resend' and exists (select from outbox.outbound_actions a
+        where a.action_id = v_action_id and a.cancel_requested_at is not null) then
+      raise exception 'a cancel was asked for: it is not sent again' using errcode = 'OB002',
+        hint = 'Decide failed when the provider does not have it.';
+    end if;
     perform outbox.record_evidence(v_action_id, jsonb_build_object('kind', 'statement', 'proves', 'nothing',
       'reason', p_decision, 'excerpt', left(p_reason, 2000), 'provider_id', p_reference));
     update outbox.outbound_actions a
@@ -29,11 +35,17 @@ begin
            resolution = case p_decision when 'resend' then null else 'operator' end,
            retries_from = a.attempt_count
      where a.action_id = v_action_id;
+    perform outbox.close_review(v_action_id, p_decision, p_reason, session_user);
     if p_decision = 'resend' then
-      perform outbox.requeue(v_action_id, 'dispatch', outbox.now());
+      -- Not before the last attempt's bytes can no longer be on their way.
+      perform outbox.requeue(v_action_id, 'dispatch', (
+        select greatest(outbox.now(), a.in_flight_until)
+          from outbox.outbound_actions a where a.action_id = v_action_id));
     else
       delete from outbox.work_queue q where q.action_id = v_action_id;
+      perform outbox.weigh_evidence(v_action_id);
     end if;
+    return 'applied';
   elsif p_decision = 'release' and v_queue.kind = 'hold' then
     update outbox.outbound_actions a
        set execution_state = 'retry_scheduled', last_event = 'hold_released', last_actor = 'operator',

@@ -44,6 +44,7 @@ begin
          resend_count = a.resend_count + case v_execution when 'retry_scheduled' then 1 else 0 end,
          retries_from = case v_execution when 'retry_scheduled' then a.attempt_count else a.retries_from end
    where a.action_id = p_queue.action_id;
+  perform outbox.close_review(p_queue.action_id, 'resolved', p_reason, 'reconciler');
   if v_execution = 'retry_scheduled' then
     perform outbox.requeue(p_queue.action_id, 'dispatch', v_now);
   else
@@ -52,7 +53,6 @@ begin
      where e.action_id = p_queue.action_id and e.proves = 'acceptance' and e.used_at is null
        and v_delivery = 'reconciled_confirmed'
        and (e.provider_id is null or p_provider_id is null or e.provider_id = p_provider_id);
-    perform outbox.close_review(p_queue.action_id, 'resolved', p_reason, 'reconciler');
     perform outbox.weigh_evidence(p_queue.action_id);
   end if;
   return 'applied';

@@ -22,15 +22,19 @@ begin
         * (0.5 + random()));
   else
     v_to := case p_event when 'held' then 'on_hold' else p_queue.returns_to end;
+    v_due := case p_event when 'released' then p_queue.due_at else v_due end;
   end if;
   update outbox.outbound_actions a
      set execution_state = v_to, last_event = p_event, last_actor = 'relay', last_reason = p_reason,
          last_error = coalesce(p_message, a.last_error), in_flight_until = p_queue.in_flight_before,
          first_attempt_at = p_queue.first_attempt_before,
+         last_attempt_at = case when p_event <> 'no_effect' and a.attempt_count = 1 then null
+                           else a.last_attempt_at end,
          attempt_count = a.attempt_count - case p_event when 'no_effect' then 0 else 1 end
    where a.action_id = p_queue.action_id;
   perform outbox.requeue(p_queue.action_id, case v_to when 'on_hold' then 'hold' else 'dispatch' end, v_due);
-  if v_action.cancel_requested_at is not null then
+  -- An acceptance that waits to be used may mean that something was sent after all: then there is nothing to cancel.
+  if v_action.cancel_requested_at is not null and not p_queue.evidence_waiting then
     perform outbox.close_unsent(p_queue.action_id, 'cancelled', 'cancelled', 'agent', 'cancel_requested');
   elsif v_to = 'on_hold' and outbox.open_review(p_queue.action_id,
        case p_event when 'no_effect' then 'retries_exhausted' else p_reason end, null,

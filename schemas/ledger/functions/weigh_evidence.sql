@@ -1,5 +1,5 @@
 -- Unused acceptances of a settled action: the same acceptance is used up, any other contradicts it. An open action is
--- left to the reconciler. The caller holds the queue row, if there is one.
+-- left to the reconciler, one that this ledger does not have (it was rewound) to whoever finds it again. The caller holds the queue row, if there is one.
 create or replace function outbox.weigh_evidence(p_action_id uuid)
   returns void language plpgsql set search_path = pg_catalog, outbox, pg_temp
 as $$
@@ -8,7 +8,7 @@ declare
   v_contradicts boolean;
 begin
   select * into v_action from outbox.outbound_actions a where a.action_id = p_action_id for update;
-  if v_action.delivery_state in ('delivery_pending', 'delivery_unknown') then
+  if not found or v_action.delivery_state in ('delivery_pending', 'delivery_unknown') then
     return;
   end if;
   select bool_or(v_action.delivery_state not in ('delivery_confirmed', 'reconciled_confirmed')
