@@ -180,12 +180,10 @@ create table outbox.incidents (
   operation   text not null,
   reason      text not null,
   owner       text not null,
-  opened_at   timestamptz not null default clock_timestamp(),
-  closed_at   timestamptz
+  opened_at   timestamptz not null default clock_timestamp()
 );
-comment on table outbox.incidents is 'Reviews with one cause, grouped.';
-create unique index incidents_open on outbox.incidents (provider, account, operation, reason, owner)
-  where closed_at is null;
+comment on table outbox.incidents is 'Reviews with one cause, grouped. An incident is open while one of its reviews is.';
+create index incidents_by_cause on outbox.incidents (provider, account, operation, reason, owner, incident_id);
 
 create table outbox.reviews (
   review_id   bigint generated always as identity primary key,
@@ -204,6 +202,7 @@ create table outbox.reviews (
 );
 comment on table outbox.reviews is 'The operator queue: who must look at what, by when, and what was decided.';
 create unique index reviews_open on outbox.reviews (action_id) where closed_at is null;
+create index reviews_open_incident on outbox.reviews (incident_id) where closed_at is null;
 create index reviews_by_action on outbox.reviews (action_id);
 create index reviews_open_due on outbox.reviews (due_at) where closed_at is null;
 
