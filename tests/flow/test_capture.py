@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator
 from uuid import UUID, uuid4
 
-import kafka as kafka_python
 import pytest
 from cloudevents.core.bindings.kafka import KafkaMessage, from_binary_event
 from cloudevents.core.formats.json import JSONFormat
 
 from outbox_relay.capture.connector import apply, await_task, recover
+from outbox_relay.capture.watch import ConnectorWatch
 from outbox_relay.errors import ConditionNotMet
+from tests.flow.captured_table import (
+    CREATED,
+    EVENTS_TABLE,
+    INSERT,
+    TRACEPARENT,
+    keys,
+    read_records,
+    write_event,
+)
 from tests.plugins.kafka import (
     ConnectServer,
     KafkaServer,
@@ -23,31 +33,6 @@ from tests.plugins.kafka import (
     slot_exists,
 )
 from tests.plugins.postgres import PostgresServer, TrialDatabase, drop_database, make_database
-
-EVENTS_TABLE = """
-create schema outbox;
-create table outbox.action_events (
-  action_id uuid not null, sequence integer not null, event_id text not null, type text not null, source text not null,
-  specversion text not null, content_type text not null, time text not null, subject text not null, traceparent text,
-  data text not null, created_by text not null, occurred_at timestamptz not null, transaction_id xid8 not null,
-  primary key (action_id, sequence));
-create publication outbox_events for table outbox.action_events with (publish = 'insert');
-do $$ begin
-  if not exists (select from pg_roles where rolname = 'outbox_capture') then
-    create role outbox_capture login replication;
-  end if;
-end $$;
-grant usage on schema outbox to outbox_capture;
-grant select on outbox.action_events to outbox_capture;
-"""
-INSERT = """
-insert into outbox.action_events values (
-  %(id)s::uuid, %(sequence)s::int, concat(%(id)s::uuid, '.', %(sequence)s::int), %(type)s, '/outbox-relay/ledger-1',
-  '1.0', 'application/json', '2026-11-30T21:00:00.123456Z', %(id)s::uuid::text, %(traceparent)s, %(data)s,
-  'agent', clock_timestamp(), pg_current_xact_id())
-"""
-CREATED = "outbox-relay.delivery-status.action_created.v1"
-TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 @pytest.fixture
@@ -67,34 +52,14 @@ def captured(events: TrialDatabase, kafka: KafkaServer, connect: ConnectServer) 
     remove_pipeline(made)
 
 
-def write(database: TrialDatabase, data: str, *, action: UUID | None = None, sequence: int = 1) -> UUID:
+def write(database: TrialDatabase, data: str = "{}", *, action: UUID | None = None, sequence: int = 1) -> UUID:
     """One event row, committed."""
-    action = action or uuid4()
-    with database.connect() as connection:
-        values = {"id": str(action), "sequence": sequence, "type": CREATED, "data": data, "traceparent": TRACEPARENT}
-        connection.execute(INSERT, values)
-    return action
+    return write_event(database.dsn(), data, action=action, sequence=sequence)
 
 
-def read(pipeline: Pipeline, count: int, *, topic: str | None = None, timeout_s: float = 30) -> list:
-    """The first records of a topic, read by an independent client."""
-    consumer = kafka_python.KafkaConsumer(
-        topic or pipeline.topic,
-        bootstrap_servers=pipeline.bootstrap,
-        auto_offset_reset="earliest",
-        enable_auto_commit=False,
-        group_id=None,
-    )
-    found: list = []
-    deadline = time.monotonic() + timeout_s
-    try:
-        while len(found) < count:
-            assert time.monotonic() < deadline, f"{len(found)} of {count} records within {timeout_s} s"
-            for records in consumer.poll(timeout_ms=200).values():
-                found += records
-    finally:
-        consumer.close()
-    return found
+def read(pipeline: Pipeline, count: int, *, topic: str | None = None) -> list:
+    """The first records of this test's topic."""
+    return read_records(pipeline.bootstrap, topic or pipeline.topic, count)
 
 
 def test_an_event_row_arrives_as_a_binary_cloudevent(captured: Pipeline) -> None:
@@ -130,8 +95,8 @@ def test_the_cloudevents_sdk_reads_the_record(captured: Pipeline) -> None:
 def test_events_of_one_action_stay_in_order(captured: Pipeline) -> None:
     action = uuid4()
     for sequence in range(1, 21):
-        write(captured.database, "{}", action=action, sequence=sequence)
-        write(captured.database, "{}")
+        write(captured.database, action=action, sequence=sequence)
+        write(captured.database)
     records = [record for record in read(captured, 40) if record.key == str(action).encode()]
     assert [dict(record.headers)["ce_sequence"] for record in records] == [str(n).encode() for n in range(1, 21)]
     assert len({record.partition for record in records}) == 1
@@ -153,13 +118,13 @@ def test_a_rolled_back_event_never_arrives(captured: Pipeline) -> None:
     with captured.database.connect() as connection, connection.transaction(force_rollback=True):
         values = {"id": str(uuid4()), "sequence": 1, "type": CREATED, "data": "{}", "traceparent": None}
         connection.execute(INSERT, values)
-    marker = write(captured.database, "{}")
+    marker = write(captured.database)
     assert [record.key.decode() for record in read(captured, 1)] == [str(marker)]
 
 
 def test_heartbeats_do_not_break_the_transform(captured: Pipeline) -> None:
     assert len(read(captured, 3, topic=captured.topics.heartbeat)) >= 3
-    action = write(captured.database, "{}")
+    action = write(captured.database)
     assert [record.key.decode() for record in read(captured, 1)] == [str(action)]
     status = captured.api.status(captured.connector.name)
     assert status is not None
@@ -196,19 +161,44 @@ def test_a_missing_publication_is_named(
 
 def test_a_lost_slot_is_recovered_without_losing_an_event(captured: Pipeline) -> None:
     server, connector = captured.database.server, captured.connector
-    before = write(captured.database, "{}")
+    before = write(captured.database)
     read(captured, 1)
     captured.api.stop(connector.name)
     drop_slot(server, connector.slot_name)
-    during = write(captured.database, "{}")
+    during = write(captured.database)
     captured.api.resume(connector.name)
     with pytest.raises(ConditionNotMet, match="failed") as raised:
         await_task(captured.api, connector, timeout_s=30)
     assert "Lost slot" in (raised.value.hint or "")
     recover(captured.api, connector, slot_exists=lambda: slot_exists(server, connector.slot_name))
-    after = write(captured.database, "{}")
+    after = write(captured.database)
     found = [record.key.decode() for record in read(captured, 4)]
     assert sorted(found) == sorted([str(before), str(before), str(during), str(after)])
+
+
+async def test_a_failed_task_is_restarted_once_its_cause_is_gone(captured: Pipeline) -> None:
+    """Connect leaves a failed task failed: without the watch the topic would stay silent."""
+    owner = captured.database.connect()
+    captured.api.stop(captured.connector.name)
+    owner.execute("drop publication outbox_events")
+    captured.api.resume(captured.connector.name)
+    seen: list[str | None] = []
+    watch = ConnectorWatch(
+        captured.api, captured.connector.name, every_s=0.2, on_status=lambda _, trouble: seen.append(trouble)
+    )
+    stopping = asyncio.Event()
+    task = asyncio.create_task(watch.run(stopping))
+    async with asyncio.timeout(60):
+        while watch.restarts == 0:
+            await asyncio.sleep(0.05)
+        owner.execute("create publication outbox_events for table outbox.action_events with (publish = 'insert')")
+        while seen[-1] is not None:
+            await asyncio.sleep(0.05)
+    stopping.set()
+    await task
+    assert any(trouble is not None and "failed" in trouble for trouble in seen)
+    action = write(captured.database)
+    assert keys(await asyncio.to_thread(read, captured, 1)) == [str(action)]
 
 
 def test_removing_a_pipeline_leaves_no_slot(events: TrialDatabase, kafka: KafkaServer, connect: ConnectServer) -> None:

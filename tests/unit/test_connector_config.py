@@ -15,9 +15,8 @@ from outbox_relay.resources import resource
 URL = "postgresql://capture:pa%22ss%24%7Bx%7D@db.example:6432/shop?sslmode=verify-full"
 
 
-def connector(url: str = URL, **changes: str) -> Connector:
-    values = {"name": "outbox", "slot_name": "outbox", "topic_prefix": "acme.outbox"} | changes
-    return Connector(database_url=url, **values)
+def connector(url: str = URL) -> Connector:
+    return Connector(name="outbox", slot_name="outbox", topic_prefix="acme.outbox", database_url=url)
 
 
 def test_every_placeholder_of_the_template_is_filled() -> None:
