@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -57,6 +58,7 @@ OWN_CLOCK = (
     "tests/flow/test_capture_wakeups.py",  # makes such records
 )
 CLOCKS = frozenset({"time.time", "time.time_ns", "datetime.now", "datetime.utcnow", "datetime.today", "date.today"})
+CLOCK_CALLS = frozenset(name.partition(".")[2] for name in CLOCKS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,7 @@ def module_names(source: SourceFile) -> Iterator[Finding]:
 
 def function_length(source: SourceFile) -> Iterator[Finding]:
     """A function that does not fit on a screen cannot be checked by reading it."""
-    for node in ast.walk(parsed(source)):
+    for node in walked(source.text):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines = (node.end_lineno or node.lineno) - node.lineno + 1
             if lines > FUNCTION_LINES:
@@ -128,8 +130,8 @@ def one_clock(source: SourceFile) -> Iterator[Finding]:
     """Two clocks disagree: what is true about time is asked of PostgreSQL."""
     if source.path.startswith(OWN_CLOCK):
         return
-    for node in ast.walk(parsed(source)):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+    for node in walked(source.text):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CLOCK_CALLS:
             name = ".".join(ast.unparse(node.func).split(".")[-2:])
             if name in CLOCKS:
                 yield Finding(
@@ -141,8 +143,8 @@ def sql_in_its_place(source: SourceFile) -> Iterator[Finding]:
     """The guard, the fences and the lock order can be reviewed only when every statement is in one package."""
     if source.path.startswith(MAY_SPEAK_SQL):
         return
-    docstrings = documentation(parsed(source))
-    for node in ast.walk(parsed(source)):
+    docstrings = documentation(walked(source.text))
+    for node in walked(source.text):
         if not isinstance(node, ast.Constant) or not isinstance(node.value, str) or id(node) in docstrings:
             continue
         if STATEMENT.match(node.value):
@@ -171,19 +173,15 @@ PYTHON_RULES: tuple[Rule, ...] = (module_names, function_length, one_clock, sql_
 TEXT_RULES: tuple[Rule, ...] = (file_length, leftovers, no_places)
 
 
-def parsed(source: SourceFile) -> ast.Module:
-    """Parse a Python file, once."""
-    if source not in _TREES:
-        _TREES[source] = ast.parse(source.text, filename=source.path)
-    return _TREES[source]
+@cache
+def walked(text: str) -> tuple[ast.AST, ...]:
+    """Parse a Python file and flatten its tree, once."""
+    return tuple(ast.walk(ast.parse(text)))
 
 
-_TREES: dict[SourceFile, ast.Module] = {}
-
-
-def documentation(tree: ast.AST) -> set[int]:
+def documentation(nodes: tuple[ast.AST, ...]) -> set[int]:
     """Find the strings that stand alone as statements: docstrings, which may talk about SQL."""
-    return {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    return {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
 
 
 def check(source: SourceFile) -> list[Finding]:
