@@ -22,6 +22,7 @@ from aiohttp.abc import AbstractStreamWriter
 from yarl import URL
 
 from outbox_relay.providers.exchange import MAX_ANSWER_BYTES, Answer, Phase, Transmission
+from outbox_relay.providers.resolving import PatientResolver
 
 _KEEPALIVE_S: Final = 4.0
 """Shorter than what servers usually keep, so that a POST rarely meets a connection that is being closed."""
@@ -239,10 +240,14 @@ async def open_http_client(*, tls: ssl.SSLContext | None = None) -> AsyncIterato
     trace = aiohttp.TraceConfig()
     trace.on_request_headers_sent.append(_on_headers)
     verify: ssl.SSLContext | bool = True if tls is None else tls
-    pooled = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_S, ssl=verify)
-    fresh = aiohttp.TCPConnector(limit=0, force_close=True, ssl=verify)
-    async with _session(pooled, trace) as posts, _session(fresh, trace) as others:
-        yield HttpClient(posts, others)
+    names = PatientResolver()
+    pooled = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_S, ssl=verify, resolver=names)
+    fresh = aiohttp.TCPConnector(limit=0, force_close=True, ssl=verify, resolver=names)
+    try:
+        async with _session(pooled, trace) as posts, _session(fresh, trace) as others:
+            yield HttpClient(posts, others)
+    finally:
+        await names.close()
 
 
 def _session(connector: aiohttp.TCPConnector, trace: aiohttp.TraceConfig) -> aiohttp.ClientSession:

@@ -54,8 +54,8 @@ class Idempotency(Part):
         """Seconds from the first attempt during which a replay is safe; None when no replay is."""
         if self.kind == "none" or self.retention_s is None:
             return None
-        own = self.replay_window_s
-        whole = own if self.retention_s == "unpublished" else min(self.retention_s, own or self.retention_s)
+        published = None if self.retention_s == "unpublished" else self.retention_s
+        whole = min((limit for limit in (published, self.replay_window_s) if limit is not None), default=None)
         return None if whole is None else max(whole - self.margin_s, 0.0)
 
     @model_validator(mode="after")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -131,7 +132,7 @@ async def read_request(reader: asyncio.StreamReader) -> bytes:
 
 
 @asynccontextmanager
-async def raw_server(script: Script, *, ssl: Any = None) -> AsyncIterator[RawServer]:
+async def raw_server(script: Script, *, tls: ssl.SSLContext | None = None) -> AsyncIterator[RawServer]:
     """Run `script` for every connection; it reads through a reader that records."""
     server = RawServer()
 
@@ -165,7 +166,7 @@ async def raw_server(script: Script, *, ssl: Any = None) -> AsyncIterator[RawSer
         reader = Recording(loop=loop, limit=2**22)
         return asyncio.StreamReaderProtocol(reader, serve, loop=loop)
 
-    listening = await loop.create_server(protocol, "127.0.0.1", 0, ssl=ssl)
+    listening = await loop.create_server(protocol, "127.0.0.1", 0, ssl=tls)
     server.port = listening.sockets[0].getsockname()[1]
     try:
         yield server

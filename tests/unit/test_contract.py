@@ -164,6 +164,12 @@ def test_a_window_is_the_published_retention_less_a_margin_and_can_only_be_short
     assert window(retention_s="unpublished", replay_window_s=900) == 800
 
 
+def test_a_window_of_nothing_forbids_the_replay() -> None:
+    rules = GOOD["operations"]["things.create"]["idempotency"] | {"replay_window_s": 0}
+    with pytest.raises(ContractError, match="a second send"):
+        parse_contract(changed(*OP, "idempotency", to=rules), "sample.yaml")
+
+
 def test_the_version_tells_apart_every_edit_of_the_file() -> None:
     content = yaml.safe_dump(GOOD).encode()
     one, other = parse_contract(content, "s"), parse_contract(content + b"# \n", "s")

@@ -5,7 +5,11 @@ from __future__ import annotations
 import asyncio
 import gzip
 import socket
+import ssl
+import threading
 import time
+from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -14,6 +18,9 @@ from outbox_relay.attempt.lease import Lease, boottime
 from outbox_relay.attempt.request import Request
 from outbox_relay.attempt.send import Phase, Sender, open_http_client
 from tests.unit.attempts import Script, http, raw_server, read_request
+
+CERTIFICATE = Path(__file__).parent / "wrong-host.pem"
+"""A key and a certificate for wrong.example, made for these tests and of no use elsewhere."""
 
 
 def request_to(url: str, *, method: str = "POST", body: bytes = b'{"n": 1}', has_body: bool = True) -> Request:
@@ -380,3 +387,66 @@ def test_a_lease_counts_from_before_the_claim_and_needs_the_whole_deadline() -> 
     lease = Lease(boottime() - 20.5, 30.0)
     assert not lease.covers(10.0)
     assert lease.covers(9.0)
+
+
+async def test_a_name_server_that_hangs_for_one_provider_does_not_hold_up_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Case F32. The threads that look up names are few: fifty askers of one name hold one of them."""
+    asked: list[str] = []
+    go_on = threading.Event()
+    lookup = socket.getaddrinfo
+
+    def slow(host: str, *given: Any, **named: Any) -> Any:
+        asked.append(host)
+        if host == "slow.invalid":
+            go_on.wait(10)
+            raise socket.gaierror(socket.EAI_AGAIN, "try again")
+        return lookup(host, *given, **named)
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    try:
+        async with raw_server(answer_ok) as server, open_http_client() as client:
+            sender = Sender(client)
+            hung = [sender.send(request_to("http://slow.invalid/"), deadline_s=0.5) for _ in range(50)]
+            waiting = [asyncio.create_task(one) for one in hung]
+            quick = await sender.send(request_to(f"http://localhost:{server.port}/"), deadline_s=2)
+            given_up = await asyncio.gather(*waiting)
+    finally:
+        go_on.set()
+    assert (quick.phase, quick.answer is not None) == (Phase.COMPLETE, True)
+    assert quick.duration_s < 0.5
+    assert {(sent.phase, sent.failure) for sent in given_up} == {(Phase.NOT_SENT, "deadline_passed")}
+    assert asked.count("slow.invalid") == 1
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+async def test_a_certificate_that_is_untrusted_or_for_another_host_is_not_sent_to(trusted: bool) -> None:
+    """Case F32. Trusted, it still names wrong.example; untrusted, it is nobody's."""
+    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving.load_cert_chain(CERTIFICATE)
+    trust = ssl.create_default_context(cafile=str(CERTIFICATE)) if trusted else None
+    async with raw_server(answer_ok, tls=serving) as server:
+        sent = await send_to(f"https://127.0.0.1:{server.port}/", tls=trust)
+        assert server.requests() == 0
+    assert (sent.phase, sent.failure) == (Phase.NOT_SENT, "tls_failed")
+
+
+async def test_no_bytes_of_a_provider_make_the_sender_raise() -> None:
+    """Seeded garbage, alone and in the middle of a good answer."""
+    random = Random(20261130)
+    good = http("200 OK", b'{"id": "x"}', "Content-Type: application/json", "Transfer-Encoding: chunked")
+
+    async def noise(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        answer = bytearray(random.choice([good, http("200 OK", b"{}"), b"HTTP/1.1 200 OK\r\n\r\n"]))
+        for _ in range(random.randrange(1, 6)):
+            answer[random.randrange(len(answer))] = random.randrange(256)
+        writer.write(bytes(answer[: random.randrange(1, len(answer) + 1)]))
+        await writer.drain()
+
+    async with raw_server(noise) as server, open_http_client() as client:
+        sender = Sender(client)
+        sent = [await sender.send(request_to(server.url), deadline_s=1) for _ in range(300)]
+        assert server.requests() == 300
+    assert all(one.bytes_may_have_left for one in sent)
