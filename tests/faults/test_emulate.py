@@ -38,8 +38,8 @@ def proxies(emulate: dict[str, str]) -> Iterator[dict[str, ThreadedProxy]]:
 def effects(emulate: dict[str, str], provider: str, key: str) -> int:
     """How many emails or issues bear this key in their text."""
     path = {"resend": "/emails", "github": "/repos/admin/shop/issues?state=all&per_page=100"}[provider]
-    request = urllib.request.Request(emulate[provider] + path, headers={"Authorization": f"Bearer {TOKEN}"})  # noqa: S310
-    with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310
+    request = urllib.request.Request(emulate[provider] + path, headers={"Authorization": f"Bearer {TOKEN}"})
+    with urllib.request.urlopen(request, timeout=10) as answer:
         listed = json.load(answer)
     return sum(key in json.dumps(item) for item in (listed["data"] if provider == "resend" else listed))
 
