@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 
@@ -167,10 +167,11 @@ async def ledger_when_there(
     dsn, environment = settings.dsn(), settings.needed_environment()
     delay_s = 0.2
     while not stopping.is_set():
+        opening = stack.enter_async_context(
+            open_ledger(dsn, environment=environment, application=f"outbox-{PROGRAM}", max_size=POOL_SIZE)
+        )
         try:
-            return await stack.enter_async_context(
-                open_ledger(dsn, environment=environment, application=f"outbox-{PROGRAM}", max_size=POOL_SIZE)
-            )
+            return await unless_stopped(opening, stopping)
         except LedgerUnavailable as error:
             instruments.log.warning("ledger_unavailable", error=describe_error(error), hint=error.hint)
             advice = "check the database and OUTBOX_DATABASE_URL; this program waits for it"
@@ -179,6 +180,20 @@ async def ledger_when_there(
             async with asyncio.timeout(delay_s):
                 await stopping.wait()
         delay_s = min(START_RETRY_MAX_S, delay_s * 2)
+    return None
+
+
+async def unless_stopped(opening: Coroutine[None, None, Ledger], stopping: asyncio.Event) -> Ledger | None:
+    """Await `opening`; None when told to stop before it is done."""
+    task = asyncio.ensure_future(opening)
+    stop = asyncio.ensure_future(stopping.wait())
+    await asyncio.wait((task, stop), return_when=asyncio.FIRST_COMPLETED)
+    stop.cancel()
+    if task.done():
+        return task.result()
+    task.cancel()
+    with suppress(asyncio.CancelledError, LedgerUnavailable):
+        await task
     return None
 
 

@@ -23,6 +23,8 @@ from outbox_relay.ledger.records import Claim, ClaimToken, Demand
 from outbox_relay.telemetry import Health, Logger, Readiness, RelayMetrics, describe_error
 
 LOOP = "claims"
+BEAT_S = 5.0
+"""The loop turns at least this often, so that liveness need not wait for a rare sweep."""
 CALL_MAX_S = 15.0
 """A call to the ledger that neither answers nor breaks is given up after this."""
 RETRY_FIRST_S = 0.1
@@ -131,7 +133,7 @@ class ClaimLoop:
         """Claim until told to stop. A dead ledger only makes it wait."""
         delay_s = RETRY_FIRST_S
         while not stopping.is_set():
-            self._health.beat(LOOP, within_s=self._timing.sweep_s + CALL_MAX_S + 2 * RETRY_MAX_S)
+            self._health.beat(LOOP, within_s=BEAT_S + 2 * CALL_MAX_S)
             try:
                 await self._turn(stopping)
                 delay_s = RETRY_FIRST_S
@@ -167,12 +169,14 @@ class ClaimLoop:
             await self._store.probe_write()
         self._trusted = True
         self._demands.wake()
+        if self._health.readiness_of("ledger") is not Readiness.READY:
+            self._log.info("ledger_available_again" if self._was_ready else "ready", worker=self._worker)
         self._health.report("ledger", Readiness.READY, "reachable and writable")
-        self._log.info("ledger_available_again" if self._was_ready else "ready", worker=self._worker)
         self._was_ready = True
 
     async def _sweep(self) -> None:
         for _ in range(SWEEP_BATCHES_MAX):
+            self._health.beat(LOOP, within_s=BEAT_S + 2 * CALL_MAX_S)
             async with asyncio.timeout(CALL_MAX_S):
                 moved = await self._store.sweep_expired(SWEEP_BATCH)
             if moved:
@@ -251,7 +255,7 @@ class ClaimLoop:
 
     async def _sleep(self, stopping: asyncio.Event) -> None:
         now = time.monotonic()
-        wait_s = self._timers.next_ring() - now
+        wait_s = min(BEAT_S, self._timers.next_ring() - now)
         opens_in_s = self._demands.opens_in(now)
         if opens_in_s is not None:
             wait_s = min(wait_s, opens_in_s)

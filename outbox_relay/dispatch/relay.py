@@ -61,6 +61,8 @@ class Relay:
         self._writer = OutcomeWriter(
             outcomes,
             linger_s=timing.linger_s,
+            lease_s=timing.lease_s,
+            fatal=self._fail,
             metrics=metrics,
             health=self._health,
             log=self._log,

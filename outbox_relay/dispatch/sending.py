@@ -169,6 +169,7 @@ class Dispatcher:
                 ordered=claim.ordering_key is not None,
                 due_age_s=claim.due_age_s,
                 claimed_at=began,
+                known_at=time.monotonic(),
             )
         )
 

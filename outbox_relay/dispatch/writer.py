@@ -22,8 +22,8 @@ from outbox_relay.telemetry import Health, Logger, Readiness, RelayMetrics, desc
 BATCH_MAX = 200
 RETRY_FIRST_S = 0.05
 RETRY_MAX_S = 2.0
-STALL_S = 2.0
-"""A write that takes longer than this counts as one that cannot be stored, until it is."""
+STALL_MAX_S = 2.0
+"""An outcome that waits longer than this, or a quarter of the lease, stops claiming until it is stored."""
 WRITE_MAX_S = 15.0
 """A connection that neither answers nor breaks is given up after this; longer than the ledger's statement timeout."""
 
@@ -46,6 +46,8 @@ class Finished:
     due_age_s: float
     claimed_at: float
     """Monotonic seconds."""
+    known_at: float
+    """Monotonic seconds."""
 
 
 Stored = Callable[[Sequence[Finished]], None]
@@ -59,6 +61,8 @@ class OutcomeWriter:
         store: OutcomeStore,
         *,
         linger_s: float,
+        lease_s: float,
+        fatal: Callable[[Exception], None],
         metrics: RelayMetrics,
         health: Health,
         log: Logger,
@@ -66,6 +70,8 @@ class OutcomeWriter:
     ) -> None:
         self._store = store
         self._linger_s = linger_s
+        self._stall_s = min(STALL_MAX_S, lease_s / 4)
+        self._fatal = fatal
         self._metrics = metrics
         self._health = health
         self._log = log
@@ -74,7 +80,6 @@ class OutcomeWriter:
         self._arrived = asyncio.Event()
         self._closing = False
         self._failing = False
-        self._write_began: float | None = None
 
     @property
     def pending(self) -> int:
@@ -84,8 +89,11 @@ class OutcomeWriter:
     @property
     def storing(self) -> bool:
         """False while outcomes cannot be stored: claim nothing then."""
-        stalled = self._write_began is not None and time.monotonic() - self._write_began > STALL_S
-        return not self._failing and not stalled
+        return not self._failing and not (self._waiting and self._age_s() > self._stall_s)
+
+    def _age_s(self) -> float:
+        """How long the oldest outcome has been waiting."""
+        return time.monotonic() - self._waiting[0].known_at
 
     def put(self, finished: Finished) -> None:
         """Queue an outcome. Never waits: what has happened cannot be refused."""
@@ -123,7 +131,6 @@ class OutcomeWriter:
     async def _until_stored(self, batch: Sequence[Finished]) -> tuple[list[Recorded], bool]:
         delay_s = RETRY_FIRST_S
         repeated = False
-        self._write_began = time.monotonic()
         while True:
             try:
                 async with asyncio.timeout(WRITE_MAX_S):
@@ -154,7 +161,15 @@ class OutcomeWriter:
             raise
         except Exception as error:  # noqa: BLE001 - the state must be stored even when its details cannot be
             self._log.error("outcome_refused", action_id=str(outcome.action_id), error=describe_error(error))
+        try:
             return await self._store.record([replace(outcome, evidence=None, message=None)])
+        except (LedgerUnavailable, TimeoutError):
+            raise
+        except Exception as error:  # noqa: BLE001 - the others first; then the program ends
+            what_happens = "its claim runs out and it becomes unknown"
+            self._log.error("outcome_given_up", action_id=str(outcome.action_id), what_happens=what_happens)
+            self._fatal(error)
+            return []
 
     def _failed(self, error: LedgerUnavailable | TimeoutError) -> None:
         self._metrics.ledger_failures.labels("record_outcomes").inc()
@@ -169,7 +184,6 @@ class OutcomeWriter:
         )
 
     def _succeeded(self) -> None:
-        self._write_began = None
         if self._failing:
             self._log.info("outcomes_storable_again")
         self._failing = False
