@@ -48,8 +48,8 @@ def _up(options: argparse.Namespace) -> None:
     with Stack(options.build, durable=not options.fast, progress=_say) as stack:
         _say(f"data in {stack.directory}, logs in {stack.logs}")
         addresses = stack.start(kafka=not options.postgres_only)
-        print(json.dumps(dataclasses.asdict(addresses)), flush=True)
         try:
+            print(json.dumps(dataclasses.asdict(addresses)), flush=True)
             threading.Event().wait()
         except KeyboardInterrupt:
             _say("stopping; the first time this takes some seconds more, to make later starts fast")

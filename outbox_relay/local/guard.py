@@ -1,16 +1,19 @@
 """Ends the stack's processes when the process that started them dies, however it died.
 
-Runs as a process of its own and in its own session: reads `+PID` and `-PID` lines from its standard input, and when
-that ends (a SIGKILL of the parent closes it too) asks the remaining processes to stop, then kills them. It never
-signals a process other than the very one that was named: a reused id has another start time.
+Runs as a process of its own and in its own session: reads `+PID`, `-PID` and `=DIRECTORY` lines from its standard
+input, and when that ends (a SIGKILL of the parent closes it too) asks the remaining processes to stop, then kills them
+and removes the directory. It never signals a process other than the very one that was named: a reused id has another
+start time.
 """
 
 from __future__ import annotations
 
 import contextlib
+import shutil
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import psutil
 
@@ -20,7 +23,9 @@ _PATIENCE_S = 8.0
 class Guard:
     """The parent's side: names processes to the guard, which is started with the first of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, directory: Path) -> None:
+        """`directory` holds the processes' data and is removed with them; it must be ours alone."""
+        self._directory = directory
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
 
@@ -45,9 +50,11 @@ class Guard:
     def _tell(self, line: str) -> None:
         with self._lock:
             if self._process is None:
+                # By path, so that it runs wherever this module was found; -P keeps its siblings out of its imports.
                 # Unbuffered: a line that is still in a buffer when we are killed protects nobody.
+                line = f"={self._directory}\n{line}"
                 self._process = subprocess.Popen(
-                    [sys.executable, "-m", "outbox_relay.local.guard"],
+                    [sys.executable, "-P", __file__],
                     stdin=subprocess.PIPE,
                     start_new_session=True,
                     bufsize=0,
@@ -60,7 +67,11 @@ class Guard:
 def main() -> None:
     """Follow the instructions until the parent is gone, then end what is left."""
     watched: dict[int, psutil.Process] = {}
+    directory = ""
     for line in sys.stdin:
+        if line[0] == "=":
+            directory = line[1:].rstrip("\n")
+            continue
         pid = int(line[1:])
         if line[0] == "-":
             watched.pop(pid, None)
@@ -68,6 +79,8 @@ def main() -> None:
         with contextlib.suppress(psutil.NoSuchProcess):
             watched[pid] = psutil.Process(pid)
     end(list(watched.values()))
+    if directory:
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def end(processes: list[psutil.Process]) -> None:

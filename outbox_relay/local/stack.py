@@ -54,7 +54,7 @@ class Stack:
         self.logs = build.absolute() / "logs" / f"{name}-{os.getpid()}"
         self.directory = _data_directory(build.absolute(), name)
         self._progress = progress
-        self._guard = Guard()
+        self._guard = Guard(self.directory)
         self._stopped = threading.Event()
         self._java: tuple[Java, str] | None = None
         self._jar_lock, self._broker_lock, self._connect_lock = threading.Lock(), threading.Lock(), threading.Lock()
