@@ -8,6 +8,7 @@ lets one request through once, so that no retry inside the client can ever becom
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 import time
 import zlib
@@ -18,11 +19,11 @@ from types import SimpleNamespace
 from typing import Final
 
 import aiohttp
-from aiohttp.abc import AbstractStreamWriter
+from aiohttp.abc import AbstractResolver, AbstractStreamWriter, ResolveResult
 from yarl import URL
 
 from outbox_relay.providers.exchange import MAX_ANSWER_BYTES, Answer, Phase, Transmission
-from outbox_relay.providers.resolving import PatientResolver
+from outbox_relay.providers.resolving import PatientNames
 
 _KEEPALIVE_S: Final = 4.0
 """Shorter than what servers usually keep, so that a POST rarely meets a connection that is being closed."""
@@ -234,13 +235,29 @@ async def _on_headers(
         given.connection_in_hand()
 
 
+class _Resolver(AbstractResolver):
+    def __init__(self) -> None:
+        self._names = PatientNames()
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        return [
+            ResolveResult(hostname=host, host=at, port=port, family=kind, proto=proto, flags=socket.AI_NUMERICHOST)
+            for kind, proto, at in await self._names.ask(host, int(family))
+        ]
+
+    async def close(self) -> None:
+        self._names.close()
+
+
 @asynccontextmanager
 async def open_http_client(*, tls: ssl.SSLContext | None = None) -> AsyncIterator[HttpClient]:
     """The process's one client. `tls` replaces the system's trust, for a private authority."""
     trace = aiohttp.TraceConfig()
     trace.on_request_headers_sent.append(_on_headers)
     verify: ssl.SSLContext | bool = True if tls is None else tls
-    names = PatientResolver()
+    names = _Resolver()
     pooled = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_S, ssl=verify, resolver=names)
     fresh = aiohttp.TCPConnector(limit=0, force_close=True, ssl=verify, resolver=names)
     try:
