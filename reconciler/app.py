@@ -37,7 +37,7 @@ from outbox_relay.telemetry import (
     release,
 )
 from reconciler.loop import POLL_S, Pulse, pause
-from reconciler.pace import Pace, PaceLimits
+from reconciler.pace import BreakerLimits, Pace, PaceLimits
 from reconciler.resolve import AccountKey
 from reconciler.running import WAKING_RECORDS, Instruments, Reconciler, Rules
 from reconciler.terms import Catalogue, policy_for, terms_of
@@ -48,7 +48,7 @@ START_RETRY_MAX_S = 5.0
 OLD_AFTER_SWEEPS = 3
 """Records older than this many sweeps are skipped: the due list has their actions already."""
 POOL_SIZE = 6
-RATE_PER_S = 10.0
+RATE_PER_S = 50.0
 """Requests per second of an account whose contract and configuration name no rate."""
 IN_FLIGHT_MAX = 8
 """Cases of one account that are asked or replayed at the same time, at most."""
@@ -141,11 +141,12 @@ def configured_accounts(settings: Settings) -> dict[AccountKey, Account]:
 
 def rules_for(settings: Settings, accounts: Mapping[AccountKey, Account]) -> Rules:
     """What decisions rest on: the contracts' terms, our own bounds, and each account's pace."""
+    deadline_s = settings.provider_deadline_s
     return Rules(
         accounts=accounts,
         catalogue=catalogue_of(accounts.values()),
-        policy=policy_for(settings.provider_deadline_s),
-        pace=Pace({key: pace_of(account) for key, account in accounts.items()}),
+        policy=policy_for(deadline_s),
+        pace=Pace({key: pace_of(account) for key, account in accounts.items()}, breaker_for(deadline_s)),
     )
 
 
@@ -158,6 +159,11 @@ def catalogue_of(accounts: Iterable[Account]) -> Catalogue:
             for row in account.rows()
         }
     )
+
+
+def breaker_for(deadline_s: float) -> BreakerLimits:
+    """Probes of an account in trouble: once a second at first and every 30 s at last, at the default deadline."""
+    return BreakerLimits(probe_first_s=deadline_s / 10, probe_max_s=deadline_s * 3)
 
 
 def pace_of(account: Account) -> PaceLimits:

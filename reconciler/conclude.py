@@ -14,7 +14,7 @@ from outbox_relay.ledger.records import Evidence, Postponement, Resolution, Revi
 from outbox_relay.states import Event
 from reconciler.decide import Lookup, Review, Seen, UseEvidence, WaitUntil
 from reconciler.escalate import request_review
-from reconciler.settle import backoff_s, replay_until, seconds_until, settles_at, spaced
+from reconciler.settle import backoff_s, seconds_until, settles_at, spaced, window_left_s
 from reconciler.terms import NoTerms, Policy, Reason, Terms
 
 Conclusion = Resolution | Postponement | ReviewRequest
@@ -254,11 +254,9 @@ def _replay_delay_s(setting: Setting, answer: Classification) -> float:
 
 def _before_window_ends(setting: Setting, wait_s: float) -> float:
     """A wait that leaves another try while a replay is still safe: half of what is left, if that is shorter."""
-    if isinstance(setting.terms, NoTerms) or setting.terms.replay is None:
-        return wait_s
-    left_s = seconds_until(replay_until(setting.case, setting.terms, setting.policy), setting.case.now)
+    left_s = window_left_s(setting.case, setting.terms, setting.policy)
     # Never below the first step of the backoff, so that the tries stay few however little is left.
-    return min(wait_s, max(left_s / 2, setting.policy.backoff_first_s)) if left_s > 0 else wait_s
+    return min(wait_s, max(left_s / 2, setting.policy.backoff_first_s)) if left_s else wait_s
 
 
 _MEANING: dict[Finding, Callable[[Setting, Classification, Evidence], Conclusion]] = {

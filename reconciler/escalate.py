@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from outbox_relay.ledger.records import Evidence, ReviewRequest, UnknownCase
-from reconciler.settle import replay_until, seconds_until
+from reconciler.settle import window_left_s
 from reconciler.terms import NoTerms, Policy, Reason, Terms
 
 
@@ -155,10 +155,8 @@ def owner_of(terms: Terms | NoTerms, policy: Policy) -> str:
 
 def due_in_s(case: UnknownCase, terms: Terms | NoTerms, policy: Policy) -> float:
     """Seconds until somebody should have looked: earlier when a window in which a replay is safe ends earlier."""
-    if isinstance(terms, NoTerms) or terms.replay is None:
+    left_s = window_left_s(case, terms, policy)
+    if not left_s:
         return policy.review_due_s
-    remaining_s = seconds_until(replay_until(case, terms, policy), case.now)
-    if remaining_s == 0:
-        return policy.review_due_s
-    before_s = max(remaining_s - policy.review_due_before_window_s, policy.review_due_least_s)
+    before_s = max(left_s - policy.review_due_before_window_s, policy.review_due_least_s)
     return min(policy.review_due_s, before_s)

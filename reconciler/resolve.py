@@ -37,10 +37,16 @@ from reconciler.conclude import (
 from reconciler.decide import Lookup, Replay, at, decide
 from reconciler.lookup import Question, look
 from reconciler.pace import Pace
+from reconciler.settle import spaced, window_left_s
 from reconciler.terms import Catalogue, Policy, Reason
 
 TURN_MAX_S = 5.0
 """A claim waits this long for its account's turn; what would wait longer is given back."""
+
+WINDOW_PART = 0.05
+"""The part of its remaining window for which a case stays away from a provider in trouble."""
+TROUBLE_MAX = 10.0
+"""It stays away no longer than this many gaps between probes."""
 
 AccountKey = tuple[str, str]
 """Provider and account name."""
@@ -144,13 +150,26 @@ class Resolver:
         spare_s = held.lease.remaining_s() - 1.5 * self._timing.deadline_s
         turn_s = self._pace.reserve(account, now, within_s=min(TURN_MAX_S, spare_s))
         if turn_s is None:
-            later_s = self._pace.ready_in_s(account, now) + self._policy.backoff_first_s * (1 + self._draw())
-            return wait(setting, later_s, Reason.PACED)
+            return wait(setting, self._later_s(setting, account, now), Reason.PACED)
         try:
             await asyncio.sleep(turn_s)
             return await act()
         finally:
             self._pace.leave(account)
+
+    def _later_s(self, setting: Setting, account: AccountKey, now: float) -> float:
+        """When a case that found no place comes back.
+
+        While its provider is in trouble, a storm of cases must not come back together at every probe: each waits a part
+        of the window that it has left, so that on recovery the shortest window is there first.
+        """
+        ready_s = self._pace.ready_in_s(account, now)
+        if not self._pace.in_trouble(account):
+            return ready_s + self._policy.backoff_first_s * (1 + self._draw())
+        window_s = window_left_s(setting.case, setting.terms, self._policy)
+        part_s = self._policy.look_again_s if window_s is None else window_s * WINDOW_PART
+        later_s = max(min(part_s, self._policy.look_again_s, ready_s * TROUBLE_MAX), self._policy.backoff_first_s)
+        return ready_s + spaced(later_s, self._policy, spread=self._draw())
 
     # ---- Lookup -----------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from outbox_relay.ledger.records import UnknownCase
-from reconciler.terms import Policy, Terms
+from reconciler.terms import NoTerms, Policy, Terms
 
 
 def settles_at(case: UnknownCase, terms: Terms) -> datetime:
@@ -35,6 +35,13 @@ def window_ends(case: UnknownCase, terms: Terms, policy: Policy) -> datetime:
     """
     window_s = max(0.0, terms.replay.window_s - policy.margin_s) if terms.replay else 0.0
     return case.first_attempt_at + timedelta(seconds=window_s)
+
+
+def window_left_s(case: UnknownCase, terms: Terms | NoTerms, policy: Policy) -> float | None:
+    """Seconds in which a replay is still safe; None where no replay ever is."""
+    if isinstance(terms, NoTerms) or terms.replay is None:
+        return None
+    return seconds_until(replay_until(case, terms, policy), case.now)
 
 
 def backoff_s(tries: int, policy: Policy, *, spread: float) -> float:
