@@ -15,7 +15,7 @@ from tests.ledger.factories import Stage
 from tests.plugins.places import ROOT, LocalPlace
 from tests.plugins.postgres import ENVIRONMENT, TEMPLATE, PostgresServer, TrialDatabase, drop_database, make_database
 
-CORE = frozenset({"test_transitions", "test_insert", "test_claims", "test_fencing"})
+CORE = frozenset({"test_transitions", "test_insert", "test_claims", "test_fencing", "test_roles"})
 """The files that run on the older server too."""
 
 

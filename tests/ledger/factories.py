@@ -64,7 +64,7 @@ class Stage:
 
     def rows(self, role: str, statement: LiteralString, *values: object) -> list[Row]:
         """What a statement returns to a role."""
-        cursor = self.as_(role).execute(statement, values)
+        cursor = self.as_(role).execute(statement, values or None)
         return cursor.fetchall() if cursor.description else []
 
     def one(self, statement: LiteralString, *values: object, role: str = "owner") -> Any:
@@ -227,12 +227,12 @@ class Stage:
         found: Row | None = self.one("select to_jsonb(q) from outbox.work_queue q where action_id = %s", action)
         return found
 
-    def refusal(self, role: str, statement: LiteralString, *values: object) -> str | None:
+    def refusal(self, role: str, statement: str | sql.Composed, *values: object) -> str | None:
         """Try a statement and take it back; the SQLSTATE with which it was refused, None when it passed."""
         connection = self.as_(role)
         try:
             with connection.transaction(force_rollback=True):
-                connection.execute(statement, values)
+                connection.execute(statement.encode() if isinstance(statement, str) else statement, values or None)
         except psycopg.Error as error:
             return error.sqlstate or str(error)
         return None

@@ -49,7 +49,7 @@ DOUBT = {"kind": "no_response", "proves": "nothing", "reason": "timeout"}
 
 
 def refusals(stage: Stage, statements: dict[str, str]) -> dict[str, str | None]:
-    return {name: stage.refusal("owner", statement) for name, statement in statements.items()}  # type: ignore[arg-type]
+    return {name: stage.refusal("owner", statement) for name, statement in statements.items()}
 
 
 def test_no_update_changes_an_intent_or_forges_a_fact(stage: Stage) -> None:
