@@ -22,7 +22,7 @@ from outbox_relay.ledger.records import Claim
 from outbox_relay.providers.accounts import Account, pointer_steps
 from outbox_relay.providers.contract import Auth, Operation, ProviderContract
 from outbox_relay.providers.credentials import Credentials
-from outbox_relay.providers.parts import TEMPLATE
+from outbox_relay.providers.parts import TEMPLATE, Step
 
 _HEADER_UNFIT: Final = re.compile(r"[^\x20-\x7e]")
 _ADDRESS: Final = re.compile(r"<([^<>]+)>\s*$")
@@ -55,6 +55,7 @@ def render(claim: Claim, contract: ProviderContract, account: Account) -> Reques
         account_identity=claim.account_identity,
         secrets=secrets_of(contract.auth, account.credentials),
         has_body=operation.body != "none",
+        fresh_connection=Step.REPLAY not in operation.resolution,
     )
 
 

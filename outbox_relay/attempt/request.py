@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
 
+from outbox_relay.attempt.cleaning import clean
 from outbox_relay.errors import OutboxError
 from outbox_relay.providers.exchange import MAX_ANSWER_BYTES
 
@@ -24,7 +25,7 @@ class Request:
     """Method, URL, headers and exact bytes, with what makes two attempts comparable."""
 
     method: str
-    url: str
+    url: str = field(repr=False)
     headers: Mapping[str, str] = field(repr=False)
     body: bytes = field(repr=False)
     wire_key: str
@@ -33,6 +34,8 @@ class Request:
     """What must not appear in anything that is kept of the exchange."""
     has_body: bool = True
     max_answer_bytes: int = MAX_ANSWER_BYTES
+    fresh_connection: bool = False
+    """True where a connection that drops on reuse would leave a doubt that no replay can end."""
 
     @property
     def body_sha256(self) -> str:
@@ -41,8 +44,9 @@ class Request:
 
     @property
     def target(self) -> str:
-        """The URL without its query, which may name people."""
-        return urlsplit(self.url)._replace(query="", fragment="").geturl()
+        """The URL without its query, which may name people, and without a secret that stands in its path."""
+        bare = urlsplit(self.url)._replace(query="", fragment="").geturl()
+        return clean(bare, secrets=self.secrets)
 
     def with_headers(self, added: Mapping[str, str]) -> Request:
         """The same request with headers added, as a signature is."""

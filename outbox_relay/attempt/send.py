@@ -28,5 +28,6 @@ class Sender:
             request.body if request.has_body else None,
             may_send=may_send,
             max_answer_bytes=request.max_answer_bytes,
+            fresh_connection=request.fresh_connection,
             deadline_s=deadline_s,
         )

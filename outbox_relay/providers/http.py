@@ -84,15 +84,15 @@ class _Wire:
 
 
 class HttpClient:
-    """Two pools: POST may reuse a connection, every other method gets a fresh one.
+    """Two pools: a POST may reuse a connection, unless it asks for a fresh one, as every other method gets.
 
     aiohttp repeats a PUT, GET or DELETE by itself when a connection drops (tried: 3.14 does so on a fresh one as well).
     The gate refuses that second send; a fresh connection keeps a stale one from costing the only send there is.
     """
 
-    def __init__(self, posts: aiohttp.ClientSession, others: aiohttp.ClientSession) -> None:
-        self._posts = posts
-        self._others = others
+    def __init__(self, pooled: aiohttp.ClientSession, fresh: aiohttp.ClientSession) -> None:
+        self._pooled = pooled
+        self._fresh = fresh
 
     async def exchange(
         self,
@@ -104,6 +104,7 @@ class HttpClient:
         may_send: Callable[[], bool],
         deadline_s: float,
         max_answer_bytes: int = MAX_ANSWER_BYTES,
+        fresh_connection: bool = False,
     ) -> Transmission:
         """Send once and read the answer, all within `deadline_s`. Never raises for what the network does."""
         started = time.monotonic()
@@ -113,7 +114,7 @@ class HttpClient:
         failure: str | None = None
         try:
             async with asyncio.timeout(deadline_s):
-                await self._once(wire, reading)
+                await self._once(self._fresh if fresh_connection or method != "POST" else self._pooled, wire, reading)
         except TimeoutError:
             failure = "deadline_passed"
         except (aiohttp.ClientError, GateClosed, OSError, ValueError, asyncio.IncompleteReadError) as error:
@@ -127,8 +128,7 @@ class HttpClient:
             released=gate.released and gate.phase is Phase.NOT_SENT,
         )
 
-    async def _once(self, wire: _Wire, reading: _Reading) -> None:
-        session = self._posts if wire.method == "POST" else self._others
+    async def _once(self, session: aiohttp.ClientSession, wire: _Wire, reading: _Reading) -> None:
         async with session.request(
             wire.method,
             wire.url,
@@ -261,8 +261,8 @@ async def open_http_client(*, tls: ssl.SSLContext | None = None) -> AsyncIterato
     pooled = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_S, ssl=verify, resolver=names)
     fresh = aiohttp.TCPConnector(limit=0, force_close=True, ssl=verify, resolver=names)
     try:
-        async with _session(pooled, trace) as posts, _session(fresh, trace) as others:
-            yield HttpClient(posts, others)
+        async with _session(pooled, trace) as reusing, _session(fresh, trace) as connecting:
+            yield HttpClient(reusing, connecting)
     finally:
         await names.close()
 

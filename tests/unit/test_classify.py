@@ -467,3 +467,17 @@ async def test_a_signature_is_of_the_attempt_and_everything_else_is_the_same() -
         assert headers["webhook-id"] == claim.wire_key
         assert body == claim.payload
         Webhook(SIGNING_SECRET).verify(body, {name.lower(): value for name, value in headers.items()})
+
+
+@pytest.mark.parametrize(
+    ("provider", "operation", "connections"),
+    [("resend", "emails.send", 1), ("github", "issues.create", 3), ("slack", "chat.post_message", 3)],
+)
+async def test_only_what_can_be_replayed_reuses_a_connection(provider: str, operation: str, connections: int) -> None:
+    """A kept connection may be closing while we write: without a key that would cost a person's time."""
+    contract = CONTRACTS[provider]
+    async with raw_server(accept) as server, open_http_client() as client:
+        account = account_of(contract, base_url=server.url)
+        for _ in range(3):
+            await attempt(claim_of(account, operation), contract, account, Sender(client), long_lease(), deadline_s=2)
+        assert (server.requests(), len(server.received)) == (3, connections)

@@ -345,6 +345,28 @@ def test_a_request_shows_no_secret_no_header_and_no_body() -> None:
     assert "example.com" not in repr(request)
 
 
+def test_a_secret_in_a_path_is_sent_and_never_kept() -> None:
+    operation = RESEND.operations["emails.send"].model_copy(update={"path": "/bot{credential:api_key}/send"})
+    contract = RESEND.model_copy(update={"operations": {"emails.send": operation}})
+    account = account_of(contract)
+    request = render(claim_of(account, "emails.send"), contract, account)
+    assert request.url == f"https://api.resend.com/bot{SECRET}/send"
+    assert request.target == "https://api.resend.com/bot***/send"
+    assert SECRET not in repr(request)
+
+
+@given(st.text(max_size=40))
+def test_no_key_smuggles_a_header(key: str) -> None:
+    """Case F38: a key is sent as it is, or not at all."""
+    account = account_of(RESEND)
+    with suppress(CannotRender):
+        request = render(claim_of(account, "emails.send", wire_key=key), RESEND, account)
+        assert request.headers["Idempotency-Key"] == key
+        assert key.isascii()
+        assert key.isprintable()
+        assert " " not in key
+
+
 # ---- The lookup -----------------------------------------------------------------------------------------------------
 
 

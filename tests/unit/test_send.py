@@ -8,6 +8,7 @@ import socket
 import ssl
 import threading
 import time
+import tracemalloc
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -450,3 +451,25 @@ async def test_no_bytes_of_a_provider_make_the_sender_raise() -> None:
         sent = [await sender.send(request_to(server.url), deadline_s=1) for _ in range(300)]
         assert server.requests() == 300
     assert all(one.bytes_may_have_left for one in sent)
+
+
+async def test_an_endless_answer_and_a_bomb_cost_little_memory() -> None:
+    """Case F26."""
+    bomb = gzip.compress(b"0" * 60_000_000)
+
+    async def both(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if b"/bomb" in await read_request(reader):
+            writer.write(http("200 OK", bomb, "Content-Encoding: gzip"))
+        else:
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 5000000000\r\n\r\n" + b"a" * 200_000)
+        await writer.drain()
+
+    async with raw_server(both) as server, open_http_client() as client:
+        tracemalloc.start()
+        try:
+            for path in ("/bomb", "/endless", "/bomb", "/endless"):
+                await Sender(client).send(request_to(server.url + path), deadline_s=2)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert peak < 20_000_000
