@@ -18,8 +18,8 @@ from outbox_relay.trial.invariants import broken_invariants, read_findings
 from outbox_relay.trial.processes import Profile
 from outbox_relay.trial.scenario import Scenario, Standing
 
-BATCH = 50
-"""Actions of one group that share one fault and one wait; below the slots of an account."""
+BATCH = 30
+"""Actions of one group that share one fault and one wait. Two groups of an account must fit into its 64 slots."""
 CONFIRMED = frozenset({"delivery_confirmed", "reconciled_confirmed"})
 
 

@@ -9,4 +9,4 @@ from tests.faults.judgement import assert_passed
 
 
 def test_accepted_and_dropped_look_the_same_to_the_worker_and_are_told_apart(open_stage: OpenScenario) -> None:
-    assert_passed(lost_answer.run(open_stage, 20, 42, TEST_PROFILE), runs=20, groups=4)
+    assert_passed(lost_answer.run(open_stage, 20, 42, TEST_PROFILE), runs=20, groups=8)
