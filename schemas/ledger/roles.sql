@@ -13,6 +13,7 @@ grant select on outbox.action_status to {agent};
 grant execute on function
   outbox.enqueue(text, text, text, jsonb, text, text, text, text, timestamptz, timestamptz, integer, text, text, uuid),
   outbox.enqueue(text, text, text, text, text, text, text, text, timestamptz, timestamptz, integer, text, text, uuid),
+  outbox.enqueue(text, text, text, json, text, text, text, text, timestamptz, timestamptz, integer, text, text, uuid),
   outbox.cancel(text), outbox.changes(text, integer), outbox.advice(text, text, boolean) to {agent};
 
 grant execute on function outbox.ledger_identity() to {relay}, {reconciler}, {operator}, {agent};

@@ -1,7 +1,7 @@
 -- BEFORE INSERT on outbound_actions: the door. Lets a new action in, skips a repeated one without an error, refuses
 -- a known key with another intent and everything that could not be sent.
 -- Errors: OB001 key used with another intent, OB002 facts set by hand, OB003 unknown provider, account or operation,
---         OB004 key, OB005 payload, OB006 recipient, OB007 deadline.
+--         OB004 key, OB005 payload, OB006 recipient, OB007 deadline, OB012 a label.
 create or replace function outbox.accept_action()
   returns trigger language plpgsql security definer set search_path = pg_catalog, outbox, pg_temp
 as $$
@@ -32,6 +32,7 @@ begin
     raise exception 'recipient is not what the payload says' using errcode = 'OB006',
       hint = 'Leave recipient out, and it is taken from the payload; or make both name the same.';
   end if;
+  perform outbox.check_labels(new);
   v_fingerprint := outbox.intent_fingerprint(new.provider, new.operation, new.account, new.recipient,
                                              new.content_version, new.payload);
   insert into outbox.keys (idempotency_key, fingerprint, action_id)

@@ -12,7 +12,8 @@ begin
   begin
     v_payload := enqueue.payload::jsonb;
   exception
-    when invalid_text_representation or untranslatable_character or statement_too_complex then
+    when invalid_text_representation or untranslatable_character or numeric_value_out_of_range
+        or statement_too_complex then
       raise exception 'payload is not JSON that can be sent: %', sqlerrm using errcode = 'OB005',
         hint = 'Send one JSON object without NUL characters or lone surrogates.';
   end;
