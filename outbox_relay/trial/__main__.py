@@ -17,6 +17,7 @@ from outbox_relay.local.stack import Stack
 from outbox_relay.trial.drill import Drill
 from outbox_relay.trial.drills import deploy_42_notify, killed_before_write, lost_answer, two_relays, zombie
 from outbox_relay.trial.grounds import Grounds
+from outbox_relay.trial.planted import catch_all, read_bugs
 from outbox_relay.trial.processes import DEFAULT_PROFILE, HOLDING_PROFILE
 from outbox_relay.trial.report import Order, Report
 
@@ -36,6 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--report", type=Path, default=Path("build/drill-report.json"))
     parser.add_argument("--resume", action="store_true", help="keep what the report has of the same seed and runs")
     parser.add_argument("--database-url", help="owner's URL of a server for trial databases; else a local one")
+    parser.add_argument("--planted", type=Path, help="bugs.toml: also plant each bug into a copy, and catch it")
+    parser.add_argument("--only-planted", action="store_true", help="no drills but those of the planted bugs")
     parser.add_argument("--skip-default-timings", action="store_true", help="only the short profile")
     options = parser.parse_args(arguments)
     orders = [Order(HOLDING_PROFILE, options.runs, options.seed)]
@@ -45,7 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     report = Report(options.report, resume=options.resume)
     try:
         with server(options.database_url) as dsn:
-            for order in orders:
+            if options.planted is not None:
+                catch_planted(options.planted, dsn, options.seed, report)
+            for order in [] if options.only_planted else orders:
                 for name in options.drill or DRILLS:
                     run_one(name, order, Grounds(dsn, folder), report)
     except OutboxError as error:
@@ -75,6 +80,16 @@ def run_one(name: str, order: Order, grounds: Grounds, report: Report) -> None:
         print(f"  {word}  {where}: effects per key {result.effects_per_key}, {result.seconds} s", flush=True)
         for what in result.broken[:10]:
             print(f"      {what}")
+
+
+def catch_planted(file: Path, dsn: str, seed: int, report: Report) -> None:
+    """Plant, run, tell and write down."""
+    catches = []
+    for catch in catch_all(read_bugs(file), Path.cwd(), dsn, seed=seed):
+        word = "caught" if catch.caught else "NOT CAUGHT"
+        print(f"  {word}  {catch.name} (by {catch.drill}): {catch.by[:160]}", flush=True)
+        catches.append(catch)
+    report.add_planted(catches)
 
 
 @contextmanager

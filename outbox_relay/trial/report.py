@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from outbox_relay.trial.drill import DrillResult
+from outbox_relay.trial.planted import Catch
 from outbox_relay.trial.processes import Profile
 
 
@@ -38,8 +39,9 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """True when every drill in it passed."""
-        return all(entry["passed"] for entry in self._drills)
+        """True when every drill in it passed and every planted bug was caught."""
+        everything = all(entry["passed"] for entry in self._drills)
+        return everything and self._planted["caught"] == self._planted["total"]
 
     def has(self, drill: str, order: Order) -> bool:
         """Whether this very drill is in it."""
@@ -74,6 +76,12 @@ class Report:
                 "passed": False,
             }
         )
+        self._write()
+
+    def add_planted(self, catches: Sequence[Catch]) -> None:
+        """Write down which planted bugs were caught."""
+        caught = sum(catch.caught for catch in catches)
+        self._planted = {"total": len(catches), "caught": caught, "list": [asdict(catch) for catch in catches]}
         self._write()
 
     def _write(self) -> None:
