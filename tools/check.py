@@ -83,7 +83,7 @@ def file_steps() -> Iterator[Step]:
     if workflows := found(".github/workflows/*.yml"):
         schema = ("--builtin-schema", "vendor.github-workflows")
         yield Step("workflows", (tool("check-jsonschema"), *schema, *workflows), "correct the workflow")
-    yield Step("shell", ("bash", "-n", *found(".ci/run", "tools/check")), "correct the script")
+    yield Step("shell", ("bash", "-n", *found(".ci/run", "tools/check", "tools/build-image")), "correct the script")
 
 
 def run(step: Step) -> Result:
