@@ -8,7 +8,7 @@ as $$
 declare
   v_parts text[] := string_to_array(nullif(p_cursor, ''), '/');
 begin
-  if v_parts is not null and p_cursor !~ '^[0-9]+/[0-9a-f-]{36}/[0-9]+$' then
+  if v_parts is not null and p_cursor !~ '^[0-9]{1,19}/[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}/[0-9]{1,9}$' then
     raise exception 'not a cursor of outbox.changes' using errcode = 'OB010', hint = 'Start again with an empty cursor.';
   end if;
   return query
