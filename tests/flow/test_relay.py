@@ -18,7 +18,7 @@ from outbox_relay.trial.scenario import Scenario
 
 SetStage = Callable[..., Scenario]
 PATIENT = Profile("patient", deadline_s=5, lease_s=10, sweep_s=0.25, shortens_contracts=True)
-"""For what holds requests on purpose."""
+"""A loaded machine must not make unknowns, and some tests hold requests on purpose."""
 NO_BROKER = {"OUTBOX_WAKEUPS": "kafka", "OUTBOX_KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1"}
 
 
@@ -73,7 +73,7 @@ def series(relay: HttpProgram, name: str) -> float:
 
 
 def test_a_committed_action_is_sent_once_and_its_acceptance_written_back(scenario: SetStage) -> None:
-    stage = scenario("resend")
+    stage = scenario("resend", profile=PATIENT)
     relay = stage.start_relay()
     stage.add("resend", ["deploy:42:notify"])
     wait_confirmed(stage, 1)
@@ -87,7 +87,7 @@ def test_a_committed_action_is_sent_once_and_its_acceptance_written_back(scenari
 
 
 def test_what_was_rolled_back_is_never_sent(scenario: SetStage) -> None:
-    stage = scenario("resend")
+    stage = scenario("resend", profile=PATIENT)
     stage.start_relay()
     stage.add("resend", keys(5, "undone"), roll_back=True)
     stage.add("resend", keys(5, "done"))
@@ -96,7 +96,7 @@ def test_what_was_rolled_back_is_never_sent(scenario: SetStage) -> None:
 
 
 def test_a_backlog_is_drained_by_two_relays_each_action_once(scenario: SetStage) -> None:
-    stage = scenario("resend")
+    stage = scenario("resend", profile=PATIENT)
     stage.add("resend", keys(400))
     relays = [stage.start_relay(name) for name in ("relay-1", "relay-2")]
     wait_confirmed(stage, 400, timeout_s=60)
@@ -108,7 +108,7 @@ def test_a_backlog_is_drained_by_two_relays_each_action_once(scenario: SetStage)
 
 
 def test_a_refusal_is_final(scenario: SetStage) -> None:
-    stage = scenario("resend")
+    stage = scenario("resend", profile=PATIENT)
     stage.providers["resend"].spoil(Fault.REFUSE)
     stage.start_relay()
     stage.add("resend", ["deploy:1"])
@@ -117,7 +117,7 @@ def test_a_refusal_is_final(scenario: SetStage) -> None:
 
 
 def test_a_lost_answer_is_unknown_and_not_sent_again(scenario: SetStage) -> None:
-    stage = scenario("resend")
+    stage = scenario("resend", profile=PATIENT)
     stage.providers["resend"].spoil(Fault.ACCEPT_THEN_DROP, key="deploy:1")
     stage.start_relay()
     stage.add("resend", ["deploy:1"])
@@ -129,7 +129,7 @@ def test_a_lost_answer_is_unknown_and_not_sent_again(scenario: SetStage) -> None
 
 
 def test_a_throttled_account_waits_as_long_as_it_was_asked_to(scenario: SetStage) -> None:
-    stage = scenario("resend")
+    stage = scenario("resend", profile=PATIENT)
     stage.providers["resend"].spoil(Fault.THROTTLE, retry_after="1")
     relay = stage.start_relay()
     stage.add("resend", ["deploy:1"])
@@ -150,7 +150,7 @@ def seconds(instant: str) -> float:
 
 def test_a_provider_that_is_down_costs_no_action_and_no_hold(scenario: SetStage) -> None:
     """Connections are refused: provably nothing was sent, the breaker opens, and all is sent when it is back."""
-    stage = scenario("resend")
+    stage = scenario("resend", profile=PATIENT)
     provider = stage.providers["resend"]
     port = provider.program.port
     provider.program.kill()
@@ -168,7 +168,7 @@ def test_a_provider_that_is_down_costs_no_action_and_no_hold(scenario: SetStage)
 
 def test_an_action_is_not_sent_before_its_time_and_soon_after(scenario: SetStage) -> None:
     """No wake-up and no sweep helps here: only the question for the next due time."""
-    stage = scenario("resend", profile=Profile("rare", deadline_s=1, lease_s=2, sweep_s=60, shortens_contracts=True))
+    stage = scenario("resend", profile=Profile("rare", deadline_s=5, lease_s=10, sweep_s=60, shortens_contracts=True))
     with psycopg.connect(stage.ledger.dsn("owner")) as connection:
         (moment,) = connection.execute("select clock_timestamp() + interval '2 seconds'").fetchone() or (None,)
     insert(stage, "resend", "later:1", not_before=moment)
@@ -179,7 +179,7 @@ def test_an_action_is_not_sent_before_its_time_and_soon_after(scenario: SetStage
 
 
 def test_the_actions_of_one_ordering_key_go_in_order_and_without_waiting_for_a_sweep(scenario: SetStage) -> None:
-    stage = scenario("resend", profile=Profile("rare", deadline_s=1, lease_s=2, sweep_s=60, shortens_contracts=True))
+    stage = scenario("resend", profile=Profile("rare", deadline_s=5, lease_s=10, sweep_s=60, shortens_contracts=True))
     for key in keys(10):
         insert(stage, "resend", key, ordering_key="ticket-7")
     stage.start_relay(**NO_BROKER)
@@ -188,7 +188,7 @@ def test_the_actions_of_one_ordering_key_go_in_order_and_without_waiting_for_a_s
 
 
 def test_an_account_on_hold_sends_nothing_and_a_person_is_asked(scenario: SetStage) -> None:
-    stage = scenario("resend")
+    stage = scenario("resend", profile=PATIENT)
     with psycopg.connect(stage.ledger.dsn("owner")) as connection:
         connection.execute("update outbox.providers set mode = 'hold'")
     file = stage.folder / "providers.yaml"
@@ -250,7 +250,7 @@ def test_a_second_signal_ends_it_at_once(scenario: SetStage) -> None:
 
 
 def test_it_refuses_to_start_when_the_providers_file_and_the_ledger_differ(scenario: SetStage) -> None:
-    stage = scenario("resend")
+    stage = scenario("resend", profile=PATIENT)
     file = stage.folder / "providers.yaml"
     file.write_text(file.read_text().replace("trial-oncall", "somebody-else"))
     environ = {**stage.environ, "OUTBOX_DATABASE_URL": stage.ledger.dsn("relay")}
@@ -263,7 +263,7 @@ def test_it_refuses_to_start_when_the_providers_file_and_the_ledger_differ(scena
 
 
 def test_a_ledger_of_another_environment_is_refused(scenario: SetStage) -> None:
-    stage = scenario("resend")
+    stage = scenario("resend", profile=PATIENT)
     environ = {**stage.environ, "OUTBOX_DATABASE_URL": stage.ledger.dsn("relay"), "OUTBOX_ENVIRONMENT": "production"}
     with start_python("refusing", "outbox_relay", folder=stage.folder, env=environ) as relay:
         wait_until(lambda: relay.exit_code is not None, timeout_s=20, what="the refusal")
@@ -282,7 +282,7 @@ def test_a_ledger_of_another_environment_is_refused(scenario: SetStage) -> None:
 def test_a_wrong_setting_ends_it_with_code_2_and_says_what_to_do(
     scenario: SetStage, setting: str, value: str, told: str
 ) -> None:
-    stage = scenario("resend")
+    stage = scenario("resend", profile=PATIENT)
     environ = {**stage.environ, "OUTBOX_DATABASE_URL": stage.ledger.dsn("relay"), setting: value}
     with start_python("refusing", "outbox_relay", folder=stage.folder, env=environ) as relay:
         wait_until(lambda: relay.exit_code is not None, timeout_s=20, what="the refusal")
@@ -293,7 +293,7 @@ def test_a_wrong_setting_ends_it_with_code_2_and_says_what_to_do(
 
 
 def test_it_waits_for_a_ledger_that_is_not_there_yet(scenario: SetStage) -> None:
-    stage = scenario("resend")
+    stage = scenario("resend", profile=PATIENT)
     environ = {**stage.environ, "OUTBOX_DATABASE_URL": "postgresql://relay:hunter2@127.0.0.1:1/nowhere"}
     with start_python("waiting", "outbox_relay", folder=stage.folder, env=environ) as relay:
         relay.wait_for("ledger_unavailable")
@@ -309,7 +309,7 @@ def test_it_waits_for_a_ledger_that_is_not_there_yet(scenario: SetStage) -> None
 
 
 def test_without_a_broker_dispatch_goes_on_from_the_sweep_and_readiness_says_so(scenario: SetStage) -> None:
-    stage = scenario("resend")
+    stage = scenario("resend", profile=PATIENT)
     relay = stage.start_relay(**NO_BROKER)
     stage.add("resend", keys(5))
     wait_confirmed(stage, 5)
@@ -343,7 +343,7 @@ def test_while_outcomes_cannot_be_stored_nothing_is_claimed_and_none_is_lost(sce
 
 def test_a_ledger_that_takes_no_writes_gives_no_claims(scenario: SetStage) -> None:
     """As after a failover to a standby: reads work, and nothing may be sent that could not be stored."""
-    stage = scenario("resend")
+    stage = scenario("resend", profile=PATIENT)
     relay = stage.start_relay()
     with psycopg.connect(stage.ledger.dsn("owner"), autocommit=True) as owner:
         database = sql.Identifier(owner.info.dbname)
@@ -381,7 +381,7 @@ def test_cut_connections_lose_nothing_and_send_nothing_twice(scenario: SetStage)
 
 
 def test_the_counters_tell_what_happened(scenario: SetStage) -> None:
-    stage = scenario("resend")
+    stage = scenario("resend", profile=PATIENT)
     provider = stage.providers["resend"]
     provider.spoil(Fault.REFUSE, key="refused")
     provider.spoil(Fault.ACCEPT_THEN_DROP, key="lost")
@@ -399,7 +399,7 @@ def test_the_counters_tell_what_happened(scenario: SetStage) -> None:
 
 
 def test_nothing_private_is_in_the_log_or_the_metrics(scenario: SetStage) -> None:
-    stage = scenario("resend")
+    stage = scenario("resend", profile=PATIENT)
     provider = stage.providers["resend"]
     provider.spoil(Fault.REFUSE, key="private-key:1")
     provider.spoil(Fault.ACCEPT_THEN_DROP, key="private-key:2")

@@ -12,7 +12,7 @@ from outbox_relay.trial.scenario import KafkaPlace, Scenario
 from tests.plugins.kafka import Pipeline
 
 SetStage = Callable[..., Scenario]
-NO_SWEEP = Profile("no-sweep", deadline_s=1, lease_s=2, sweep_s=600, shortens_contracts=True)
+NO_SWEEP = Profile("no-sweep", deadline_s=5, lease_s=10, sweep_s=600, shortens_contracts=True)
 
 
 def keys(count: int, name: str = "deploy") -> list[str]:

@@ -117,14 +117,15 @@ async def running(
     *,
     claims: Callable[[Ledger], Claims] | None = None,
     outcomes: Callable[[Ledger], Outcomes] | None = None,
-    lease_s: float = 4.0,
+    lease_s: float = 8.0,
+    deadline_s: float = 5.0,
 ) -> AsyncIterator[Running]:
     """Start the relay's loops over the stage's ledger and accounts."""
     contracts = load_contracts(stage.folder / "contracts")
     declared = load_accounts(stage.folder / "providers.yaml", contracts, {SECRET_VARIABLE: SECRET})
     accounts = {(account.provider, account.account): account for account in declared}
     metrics = RelayMetrics(new_registry("relay"))
-    timing = Timing(lease_s=lease_s, deadline_s=1.0, sweep_s=0.25, linger_s=0.003, polling=True)
+    timing = Timing(lease_s=lease_s, deadline_s=deadline_s, sweep_s=0.25, linger_s=0.003, polling=True)
     async with (
         open_ledger(stage.ledger.dsn("relay"), environment="test", application="test", max_size=4) as ledger,
         open_http_client() as client,
@@ -176,7 +177,10 @@ async def test_a_claim_that_stays_lost_is_not_sent_and_becomes_unknown(stage: Sc
     """The lease ran out before the ledger was back: nobody may send on it any more."""
     stage.add("resend", ["deploy:1"])
     async with running(
-        stage, claims=lambda ledger: ClaimsLosingAnswers(ledger, claims_lost=1, recalls_lost=1_000), lease_s=1.6
+        stage,
+        claims=lambda ledger: ClaimsLosingAnswers(ledger, claims_lost=1, recalls_lost=1_000),
+        lease_s=1.6,
+        deadline_s=1.0,
     ) as relay:
         await until(lambda: stage.count("delivery_state = 'delivery_unknown'") == 1, "the unknown")
         assert await relay.stop() == 0
