@@ -63,11 +63,14 @@ def read_findings(dsn: str, books: Mapping[str, Book], types: Mapping[str, str])
             " + coalesce((select sum(amount) from outbox.counter_deltas where name = 'created'), 0) as total"
         )
         return Findings(
-            actions=rows("select *, action_id::text as id from outbox.outbound_actions order by idempotency_key"),
+            actions=rows(
+                "select action_id::text as id, provider, idempotency_key, wire_key, provider_id, attempt_count,"
+                " execution_state, delivery_state from outbox.outbound_actions order by idempotency_key"
+            ),
             events=events,
-            evidence=rows("select *, action_id::text as id from outbox.evidence order by evidence_id"),
-            reviews=rows("select *, action_id::text as id from outbox.reviews order by review_id"),
-            queue={str(row["id"]): row for row in rows("select *, action_id::text as id from outbox.work_queue")},
+            evidence=rows("select action_id::text as id, provider_id from outbox.evidence order by evidence_id"),
+            reviews=rows("select action_id::text as id, owner, closed_at from outbox.reviews order by review_id"),
+            queue={str(row["id"]): row for row in rows("select action_id::text as id, kind from outbox.work_queue")},
             created=int(str(created[0]["total"])),
             books=dict(books),
             types=dict(types),
