@@ -24,7 +24,8 @@ Conclusion = Resolution | Postponement | ReviewRequest
 class Found:
     """The provider's record shows the action, once or (a duplicate) more often."""
 
-    provider_id: str | None
+    provider_ids: tuple[str, ...]
+    """Empty when the record names no id."""
     matches: int
     evidence: Evidence
 
@@ -139,15 +140,25 @@ def _resolution(
 def after_lookup(setting: Setting, decision: Lookup, answer: LookupAnswer) -> Conclusion:
     """What the provider's record means. `decision` was made before the lookup began, and stays the measure."""
     match answer:
-        case Found(provider_id, matches, evidence):
-            # Twice there is still there: confirmed, and the reason carries the duplicate to a person.
-            reason = Seen.FOUND if matches == 1 else Seen.MULTIPLE_MATCHES
-            seen = replace(evidence, kind="lookup", proves="acceptance", reason=reason, provider_id=provider_id)
-            return _resolution(setting, Event.FOUND, reason, provider_id=provider_id, evidence=seen)
+        case Found():
+            return _after_find(setting, answer)
         case Absent(evidence):
             return _after_absence(setting, decision, evidence)
         case Inconclusive(evidence, retry_after_s):
             return _after_failed_lookup(setting, evidence, retry_after_s)
+
+
+def _after_find(setting: Setting, found: Found) -> Conclusion:
+    """There once is there. There twice is still there: confirmed by the first, and the other is the duplicate.
+
+    The evidence then names the other one, an acceptance that contradicts the one that was used: the ledger flags the
+    action and puts it before a person.
+    """
+    first = found.provider_ids[0] if found.provider_ids else None
+    other = found.provider_ids[-1] if found.provider_ids else None
+    reason = Seen.FOUND if found.matches == 1 else Seen.MULTIPLE_MATCHES
+    seen = replace(found.evidence, kind="lookup", proves="acceptance", reason=reason, provider_id=other)
+    return _resolution(setting, Event.FOUND, reason, provider_id=first, evidence=seen)
 
 
 def _after_absence(setting: Setting, decision: Lookup, evidence: Evidence) -> Conclusion:

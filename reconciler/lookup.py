@@ -45,8 +45,8 @@ async def look(question: Question, sender: Sender) -> LookupAnswer:
             return Inconclusive(_not_asked(question.claim, error.reason))
         match answer.finding:
             case LookupFinding.FOUND:
-                first = answer.provider_ids[0] if answer.provider_ids else None
-                return Found(first, max(len(answer.provider_ids), 1 + (answer.reason != "found")), answer.evidence)
+                several = max(len(answer.provider_ids), 2) if answer.reason != "found" else 1
+                return Found(answer.provider_ids, several, answer.evidence)
             case LookupFinding.ABSENT:
                 return Absent(answer.evidence)
             case LookupFinding.INCONCLUSIVE:

@@ -16,12 +16,13 @@ from uuid import uuid4
 
 from outbox_relay.attempt.lease import Lease, boottime
 from outbox_relay.errors import LedgerUnavailable
-from outbox_relay.ledger.records import ClaimToken, Postponement, UnknownCase
+from outbox_relay.ledger.records import ClaimToken, Postponement, Resolution, UnknownCase
 from outbox_relay.telemetry import Health, Logger, Readiness, ReconcilerMetrics, describe_error
 from reconciler.conclude import Conclusion
 from reconciler.resolve import Held
 from reconciler.settle import replay_until
-from reconciler.terms import Catalogue, Policy, Terms
+from reconciler.terms import Catalogue, Terms
+from reconciler.windows import Windows
 from reconciler.writer import Concluded, ConclusionWriter
 
 LOOP = "unknowns"
@@ -75,7 +76,7 @@ class CaseLoop:
         *,
         see_through: SeeThrough,
         catalogue: Catalogue,
-        policy: Policy,
+        windows: Windows,
         pulse: Pulse,
         worker: str,
         metrics: ReconcilerMetrics,
@@ -86,7 +87,7 @@ class CaseLoop:
         self._writer = writer
         self._see_through = see_through
         self._catalogue = catalogue
-        self._policy = policy
+        self._windows = windows
         self._pulse = pulse
         self._worker = worker
         self._metrics = metrics
@@ -106,8 +107,14 @@ class CaseLoop:
         self._metrics.wakeups.labels(source).inc()
         self._bell.set()
 
-    def freed(self, count: int) -> None:
-        """So many claims were given back to the ledger."""
+    def stored(self, batch: Sequence[Concluded]) -> None:
+        """These conclusions are in the ledger, and their claims given back."""
+        for item in batch:
+            if isinstance(item.conclusion, Resolution):
+                self._windows.settled(item.case)
+        self._freed(len(batch))
+
+    def _freed(self, count: int) -> None:
         self._taken -= count
         self._bell.set()
 
@@ -177,7 +184,7 @@ class CaseLoop:
             terms = self._catalogue.of(claim.provider, claim.account, claim.operation)
             if not isinstance(terms, Terms) or terms.replay is None:
                 return True, one.case.unknown_since.timestamp()
-            return False, replay_until(one.case, terms, self._policy).timestamp()
+            return False, replay_until(one.case, terms, self._windows.policy).timestamp()
 
         return sorted(held, key=ends)
 
@@ -191,6 +198,9 @@ class CaseLoop:
 
     def _start(self, held: Held) -> None:
         self._taken += 1
+        claim = held.case.claim
+        terms = self._catalogue.of(claim.provider, claim.account, claim.operation)
+        self._windows.note(held.case, terms, time.monotonic())
         task = asyncio.create_task(self._work(held), name="case")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -198,7 +208,7 @@ class CaseLoop:
     async def _work(self, held: Held) -> None:
         conclusion = await self._see_through(held)
         if conclusion is None:
-            self.freed(1)
+            self._freed(1)
         else:
             self._writer.put(Concluded(held.case, conclusion))
 

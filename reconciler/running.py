@@ -24,7 +24,8 @@ from reconciler.pace import Pace
 from reconciler.resolve import AccountKey, Resolver, Timing
 from reconciler.sweep import Sweeper, repeat, show_counts
 from reconciler.terms import Catalogue, Policy
-from reconciler.writer import ConclusionWriter
+from reconciler.windows import Windows
+from reconciler.writer import Concluded, ConclusionWriter
 
 WAKING_RECORDS = frozenset({RecordType.DELIVERY_UNKNOWN.value})
 DRAIN_SLACK_S = 2.0
@@ -73,6 +74,7 @@ class Reconciler:
         self._sweep_s = sweep_s
         self._stopping = asyncio.Event()
         self._failure: Exception | None = None
+        self._windows = Windows(rules.policy)
         metrics, log = instruments.metrics, instruments.log
         self._writer = ConclusionWriter(
             ledger.resolutions, metrics=metrics, health=instruments.health, log=log, on_stored=self._stored
@@ -94,7 +96,7 @@ class Reconciler:
             self._writer,
             see_through=resolver.see_through,
             catalogue=rules.catalogue,
-            policy=rules.policy,
+            windows=self._windows,
             pulse=pulse,
             worker=worker,
             metrics=metrics,
@@ -160,7 +162,7 @@ class Reconciler:
     async def _count(self) -> None:
         await repeat(
             "counts",
-            lambda: show_counts(self._ledger.reports, self._instruments.series),
+            lambda: show_counts(self._ledger.reports, self._instruments.series, self._windows),
             every_s=max(COUNT_EVERY_SWEEPS * self._sweep_s, COUNT_LEAST_S),
             stopping=self._stopping,
             health=self._instruments.health,
@@ -198,8 +200,8 @@ class Reconciler:
         if before is Readiness.READY:
             log.warning("kafka_degraded", trouble=trouble)
 
-    def _stored(self, count: int) -> None:
-        self._loop.freed(count)
+    def _stored(self, batch: Sequence[Concluded]) -> None:
+        self._loop.stored(batch)
 
     async def _ended(self, task: asyncio.Task[None]) -> None:
         """Wait for a loop's end; what it died of makes the exit code."""

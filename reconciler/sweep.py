@@ -6,7 +6,8 @@ An expired dispatch becomes delivery_unknown and never ready again. Each sweep i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
 from outbox_relay.errors import LedgerUnavailable
@@ -22,6 +23,7 @@ from outbox_relay.telemetry import (
     describe_error,
 )
 from reconciler.loop import CALL_MAX_S, pause
+from reconciler.windows import Windows
 
 SWEEP_BATCH = 500
 SWEEP_BATCHES_MAX = 20
@@ -93,21 +95,21 @@ async def _batches(sweep: Callable[[], Awaitable[int]]) -> int:
     return total
 
 
-async def show_counts(reports: Reporter, series: LedgerSeries) -> None:
+async def show_counts(reports: Reporter, series: LedgerSeries, windows: Windows) -> None:
     """Hand a fresh snapshot to the metrics. Raises LedgerUnavailable."""
     async with asyncio.timeout(CALL_MAX_S):
         counters, backlog = await reports.counters(), await reports.backlog()
-    series.show(snapshot_of(counters, backlog))
+    series.show(snapshot_of(counters, backlog, windows.least_left_s(time.monotonic())))
 
 
-def snapshot_of(counters: Counters, backlog: Sequence[Backlog]) -> LedgerSnapshot:
+def snapshot_of(counters: Counters, backlog: Sequence[Backlog], windows: Mapping[str, float]) -> LedgerSnapshot:
     """The ledger's counts by provider, accounts added up."""
     names = {item.provider for item in counters.created} | {item.provider for item in counters.states}
     names |= {item.provider for item in backlog}
-    return LedgerSnapshot({name: _provider(name, counters, backlog) for name in sorted(names)})
+    return LedgerSnapshot({name: _provider(name, counters, backlog, windows.get(name)) for name in sorted(names)})
 
 
-def _provider(name: str, counters: Counters, backlog: Sequence[Backlog]) -> ProviderCounts:
+def _provider(name: str, counters: Counters, backlog: Sequence[Backlog], window_left_s: float | None) -> ProviderCounts:
     states: dict[State, int] = {}
     receipts: dict[ReceiptState, int] = {}
     suspected = 0
@@ -128,6 +130,7 @@ def _provider(name: str, counters: Counters, backlog: Sequence[Backlog]) -> Prov
         due=sum(item.due for item in waiting),
         oldest_due_age_s=max((item.oldest_due_age_s or 0.0 for item in waiting), default=0.0),
         oldest_unknown_age_s=max((item.oldest_unknown_age_s or 0.0 for item in waiting), default=0.0),
+        window_min_remaining_s=window_left_s,
     )
 
 

@@ -58,9 +58,9 @@ class ConclusionWriter:
         metrics: ReconcilerMetrics,
         health: Health,
         log: Logger,
-        on_stored: Callable[[int], None],
+        on_stored: Callable[[Sequence[Concluded]], None],
     ) -> None:
-        """`on_stored` is told how many claims were given back."""
+        """`on_stored` is told whose claims were given back."""
         self._store = store
         self._metrics = metrics
         self._health = health
@@ -102,7 +102,7 @@ class ConclusionWriter:
             if batch:
                 await self._write(batch)
                 del self._waiting[: len(batch)]
-                self._on_stored(len(batch))
+                self._on_stored(batch)
             if not self._waiting and not self._closing:
                 self._arrived.clear()
 

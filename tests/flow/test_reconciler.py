@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,7 +19,7 @@ import pytest
 from outbox_relay.trial.faults import Fault
 from outbox_relay.trial.processes import HttpProgram, Profile, wait_until
 from outbox_relay.trial.samples import sample_of
-from outbox_relay.trial.scenario import Scenario, Standing
+from outbox_relay.trial.scenario import SECRET, Scenario, Standing
 
 SetStage = Callable[..., Scenario]
 EACH = 5
@@ -83,6 +84,13 @@ def review_of(stage: Scenario, key: str) -> tuple[str, str, str, str, bool]:
 def series(program: HttpProgram, name: str) -> float:
     """The sum of a metric over its labels."""
     return sum(value for sample, value in program.metrics().items() if sample.partition("{")[0] == name)
+
+
+def post_by_hand(url: str, text: str) -> None:
+    headers = {"Authorization": f"Bearer {SECRET}", "Content-Type": "application/json"}
+    request = urllib.request.Request(url, data=json.dumps({"body": text}).encode(), headers=headers, method="POST")
+    with urllib.request.urlopen(request, timeout=5) as answer:
+        assert answer.status == 201
 
 
 def confirmed(standing: Standing) -> bool:
@@ -224,6 +232,21 @@ def test_lookup_that_fails_lags_or_pages_is_never_taken_for_absence(scenario: Se
     assert [requests_of(stage, "github", key) for key in keys("paged", 2)] == [1] * 2
 
 
+def test_two_matches_are_confirmed_and_put_before_a_person(scenario: SetStage) -> None:
+    stage = scenario("github")
+    github = stage.providers["github"]
+    make_unknown(stage, "github", {Fault.ACCEPT_THEN_DROP: ["deploy:1"]})
+    stage.start_relay()
+    wait_unknown(stage, 1)
+    # Somebody posted the same text by hand, mark included.
+    post_by_hand(f"{github.url}/repos/example/shop/issues/42/comments", "deploy:1\n\n<!-- outbox-relay deploy:1 -->")
+    stage.start_reconciler()
+    stage.wait_for_count(1, "duplicate_suspected", timeout_s=20, what="the duplicate to be surfaced")
+    (standing,) = stage.standings()
+    assert standing.delivery_state == "reconciled_confirmed"
+    assert review_of(stage, "deploy:1")[0] == "duplicate_suspected"
+
+
 # ---- Claims ---------------------------------------------------------------------------------------------------------
 
 
@@ -299,6 +322,24 @@ def test_stopping_finishes_the_replay_under_way_and_stores_what_it_learned(scena
     assert reconciler.exit_code == 0
     (standing,) = stage.standings()
     assert standing.delivery_state == "reconciled_confirmed"
+
+
+def test_answer_is_stored_though_the_ledger_went_away_during_the_replay(scenario: SetStage) -> None:
+    stage = scenario("resend", profile=PATIENT)
+    resend = stage.providers["resend"]
+    resend.spoil(Fault.ACCEPT_THEN_HANG, key="deploy:1", nth=2)
+    make_unknown(stage, "resend", {Fault.DROP_BEFORE_RECEIPT: ["deploy:1"]})
+    stage.start_relay()
+    stage.start_reconciler()
+    wait_until(lambda: resend.announced("accepted"), timeout_s=20, what="the replay to be accepted")
+    with stage.locked_queue("deploy:1"):
+        resend.release("answer")
+        wait_until(lambda: stage.waiting_for_locks("reconciler") > 0, timeout_s=20, what="the write to hang")
+        assert stage.end_sessions("reconciler") > 0
+    stage.wait_settled(timeout_s=30)
+    (standing,) = stage.standings()
+    assert (standing.delivery_state, standing.attempts) == ("reconciled_confirmed", 2)
+    assert effects_of(stage, "resend", "deploy:1") == 1
 
 
 # ---- Sweeps, metrics, exit codes ------------------------------------------------------------------------------------

@@ -230,7 +230,7 @@ def look(answer: str) -> LookupAnswer:
     seen = evidence("lookup", "http_200")
     match answer:
         case "found" | "accepted":
-            return Found("id_1", 1, seen)
+            return Found(("id_1",), 1, seen)
         case "absent":
             return Absent(seen)
         case _:

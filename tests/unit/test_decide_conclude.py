@@ -79,7 +79,7 @@ def test_review_is_looked_at_again_only_where_a_fix_would_free_it(look_again: bo
 
 
 def test_one_match_confirms() -> None:
-    told = after_lookup(setting(NOKEY), Lookup(empty_is_proof=True), Found("c_1", 1, LOOKED))
+    told = after_lookup(setting(NOKEY), Lookup(empty_is_proof=True), Found(("c_1",), 1, LOOKED))
     assert isinstance(told, Resolution)
     assert (told.event, told.provider_id, told.reason) == (Event.FOUND, "c_1", "found")
     assert told.evidence is not None
@@ -87,11 +87,13 @@ def test_one_match_confirms() -> None:
 
 
 def test_several_matches_confirm_and_say_that_they_are_several() -> None:
-    told = after_lookup(setting(NOKEY), Lookup(empty_is_proof=True), Found("c_1", 2, LOOKED))
+    told = after_lookup(setting(NOKEY), Lookup(empty_is_proof=True), Found(("c_1", "c_2"), 2, LOOKED))
     assert isinstance(told, Resolution)
     assert told.event is Event.FOUND
     assert told.evidence is not None
     assert told.evidence.reason == "multiple_matches"
+    # The other one contradicts the one that is used, by which the ledger suspects a duplicate.
+    assert (told.provider_id, told.evidence.provider_id) == ("c_1", "c_2")
 
 
 def test_proven_absence_sends_again_under_the_same_key() -> None:

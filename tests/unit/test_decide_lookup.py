@@ -77,7 +77,7 @@ async def test_mark_on_a_later_page_is_found_with_its_id() -> None:
     sender = Script(page(["hello"], following=SECOND), page(["hi", MARK]))
     answer = await look(question(), sender)
     assert isinstance(answer, Found)
-    assert (answer.provider_id, answer.matches) == ("101", 1)
+    assert (answer.provider_ids, answer.matches) == (("101",), 1)
     assert sender.urls[1] == SECOND
 
 
