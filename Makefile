@@ -39,8 +39,9 @@ test: $(STAMP) ## All tests on the real stack; ARGS="-k words" selects, STACK=co
 check: $(STAMP) ## Formatting, types, layers, generated files, SQL, documents: everything that needs no server
 	@$(PY) tools/check.py
 
-drill: $(STAMP) ## The long fault drills, at the default timings
-	@$(PY) -m pytest -m drill --timeout=1800 $(ARGS)
+N ?= 300
+drill: $(STAMP) ## The fault drills, N=300 of each, planted bugs and a pass at default timings: build/drill-report.json
+	@$(PY) -m outbox_relay.trial --runs $(N) --planted tests/faults/planted/bugs.toml $(ARGS)
 
 generate: $(STAMP) ## Write what is derived from schemas/
 	@$(PY) tools/generate.py
