@@ -14,6 +14,7 @@ import time
 from collections.abc import Coroutine, Iterable, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 
 from outbox_relay.attempt.send import Sender, open_http_client
 from outbox_relay.capture.wakeups import Wakeups
@@ -87,7 +88,8 @@ async def run(settings: Settings, log: Logger) -> int:
         ledger = await ledger_when_there(settings, stack, instruments, stop.requested)
         if ledger is None:
             return 0
-        await refuse_other_accounts(ledger, accounts.values())
+        if mismatch := await misfit(ledger, accounts.values()):
+            raise mismatch
         client = await stack.enter_async_context(open_http_client())
         relay = Relay(
             ledger.claims,
@@ -95,6 +97,7 @@ async def run(settings: Settings, log: Logger) -> int:
             accounts=accounts,
             gates=gates_for(accounts, settings.slots),
             sender=Sender(client),
+            misfit=partial(misfit, ledger, accounts.values()),
             timing=timing_of(settings),
             worker=settings.instance,
             instruments=instruments,
@@ -197,15 +200,16 @@ async def unless_stopped(opening: Coroutine[None, None, Ledger], stopping: async
     return None
 
 
-async def refuse_other_accounts(ledger: Ledger, accounts: Iterable[Account]) -> None:
-    """Raise LedgerMismatch unless the ledger knows exactly the accounts that this program was given."""
+async def misfit(ledger: Ledger, accounts: Iterable[Account]) -> LedgerMismatch | None:
+    """How the ledger's accounts differ from those that this program was given; None when they do not."""
     configured = [row for account in accounts for row in account.rows()]
     found = differences(await ledger.accounts.rows(), configured)
-    if found:
-        raise LedgerMismatch(
-            "the providers file and the ledger differ: " + "; ".join(found),
-            hint="run: outbox providers apply (with the providers file that is right), then start again",
-        )
+    if not found:
+        return None
+    return LedgerMismatch(
+        "the providers file and the ledger differ: " + "; ".join(found),
+        hint="run: outbox providers apply (with the providers file that is right), then start again",
+    )
 
 
 @dataclass(frozen=True, slots=True)

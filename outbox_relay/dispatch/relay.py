@@ -16,7 +16,7 @@ from outbox_relay.capture.wakeups import Wakeups
 from outbox_relay.dispatch.demand import AccountKey, Demands
 from outbox_relay.dispatch.limits import AccountGate
 from outbox_relay.dispatch.loop import LOOP, ClaimLoop, ClaimStore, Timing
-from outbox_relay.dispatch.sending import Dispatcher
+from outbox_relay.dispatch.sending import Dispatcher, Misfit
 from outbox_relay.dispatch.writer import Finished, OutcomeStore, OutcomeWriter
 from outbox_relay.errors import OutboxError
 from outbox_relay.providers.accounts import Account
@@ -49,6 +49,7 @@ class Relay:
         accounts: Mapping[AccountKey, Account],
         gates: Mapping[AccountKey, AccountGate],
         sender: Sender,
+        misfit: Misfit,
         timing: Timing,
         worker: str,
         instruments: Instruments,
@@ -76,6 +77,7 @@ class Relay:
             put=self._writer.put,
             slot_freed=self._slot_freed,
             fatal=self._fail,
+            misfit=misfit,
             metrics=metrics,
             log=self._log,
         )
@@ -170,6 +172,8 @@ class Relay:
         self._loop.slot_freed(account)
 
     def _fail(self, error: Exception) -> None:
+        if self._failure is None:
+            log_failure(self._log, "must_stop", error)
         self._failure = self._failure or error
         self.stop()
 

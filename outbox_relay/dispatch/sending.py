@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -19,10 +19,17 @@ from outbox_relay.attempt.send import Sender
 from outbox_relay.dispatch.demand import AccountKey
 from outbox_relay.dispatch.limits import AccountGate, Effect, Permit
 from outbox_relay.dispatch.writer import Finished
+from outbox_relay.errors import LedgerUnavailable, OutboxError
 from outbox_relay.ledger.records import Claim, Evidence, Outcome
 from outbox_relay.providers.accounts import Account
 from outbox_relay.states import Event
 from outbox_relay.telemetry import AttemptLine, Logger, RelayMetrics, log_attempt, log_failure
+
+MISFITS = frozenset({"contract_changed", "address_changed", "account_changed", "operation_missing"})
+"""Reasons for a hold that may be ours: somebody declared new accounts while this program runs with the old ones."""
+
+Misfit = Callable[[], Awaitable[OutboxError | None]]
+"""Compares this program's accounts with the ledger's; an error that says how they differ, or None."""
 
 
 def effect_of(classification: Classification) -> Effect:
@@ -69,9 +76,9 @@ def lost_by_us(claim: Claim) -> Outcome:
     )
 
 
-def unsent(claim: Claim) -> Outcome:
+def unsent(claim: Claim, reason: str) -> Outcome:
     """A claim that is given back before anything was tried."""
-    return Outcome(claim.action_id, claim.claim_token, Event.RELEASED, "shutting_down")
+    return Outcome(claim.action_id, claim.claim_token, Event.RELEASED, reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +105,7 @@ class Dispatcher:
         put: Callable[[Finished], None],
         slot_freed: Callable[[AccountKey], None],
         fatal: Callable[[Exception], None],
+        misfit: Misfit,
         metrics: RelayMetrics,
         log: Logger,
     ) -> None:
@@ -108,6 +116,7 @@ class Dispatcher:
         self._put = put
         self._slot_freed = slot_freed
         self._fatal = fatal
+        self._misfit = misfit
         self._metrics = metrics
         self._log = log
         self._tasks: set[asyncio.Task[None]] = set()
@@ -131,7 +140,7 @@ class Dispatcher:
         now = time.monotonic()
         self._gates[claim.provider, claim.account].finish(Effect.NEUTRAL, permit, now)
         self._metrics.released.labels(claim.provider).inc()
-        self._finished(claim, unsent(claim), now)
+        self._finished(claim, unsent(claim, "shutting_down"), now)
 
     async def drain(self, *, within_s: float) -> int:
         """Wait for what is in flight; return how many attempts are still under way after `within_s`."""
@@ -147,12 +156,26 @@ class Dispatcher:
                 claim, account.contract, account, self._sender, under_way.lease, deadline_s=self._deadline_s
             )
         except Exception as error:  # noqa: BLE001 - the claim must end in an outcome, then the program stops
-            log_failure(self._log, "attempt_failed", error)
+            log_failure(self._log.bind(action_id=str(claim.action_id)), "attempt_failed", error)
             self._conclude(under_way, lost_by_us(claim), Effect.NEUTRAL, None)
             self._fatal(error)
             return
+        if found.reason in MISFITS and await self._is_our_fault():
+            self._metrics.released.labels(claim.provider).inc()
+            self._conclude(under_way, unsent(claim, found.reason), Effect.NEUTRAL, None)
+            return
         self._tell(claim, found, time.monotonic() - under_way.began)
         self._conclude(under_way, outcome_of(claim, found), effect_of(found), found.retry_after_s)
+
+    async def _is_our_fault(self) -> bool:
+        """True when new accounts were declared under a running relay: it must end, not put the backlog on hold."""
+        try:
+            error = await self._misfit()
+        except LedgerUnavailable:
+            return True
+        if error is not None:
+            self._fatal(error)
+        return error is not None
 
     def _conclude(self, under_way: UnderWay, outcome: Outcome, effect: Effect, retry_after_s: float | None) -> None:
         claim = under_way.claim

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Callable
@@ -10,11 +11,14 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from outbox_relay.ledger.pool import open_ledger
+from outbox_relay.providers.accounts import load_accounts
+from outbox_relay.providers.registry import load_contracts
 from outbox_relay.trial.faults import Fault
 from outbox_relay.trial.place import SimulatedProvider
 from outbox_relay.trial.processes import HttpProgram, Profile, start_python, wait_until
 from outbox_relay.trial.samples import sample_of
-from outbox_relay.trial.scenario import Scenario
+from outbox_relay.trial.scenario import SECRET, SECRET_VARIABLE, Scenario
 
 SetStage = Callable[..., Scenario]
 PATIENT = Profile("patient", deadline_s=5, lease_s=10, sweep_s=0.25, shortens_contracts=True)
@@ -56,6 +60,18 @@ def insert(stage: Scenario, provider: str, key: str, **labels: object) -> None:
     with psycopg.connect(stage.ledger.dsn("agent")) as connection:
         columns, values = ", ".join(row), ", ".join(["%s"] * len(row))
         connection.execute(f"insert into outbox.outbound_actions ({columns}) values ({values})", list(row.values()))
+
+
+def declare(stage: Scenario) -> None:
+    """What `outbox providers apply` does."""
+    contracts = load_contracts(stage.folder / "contracts")
+    accounts = load_accounts(stage.folder / "providers.yaml", contracts, {SECRET_VARIABLE: SECRET})
+
+    async def apply() -> None:
+        async with open_ledger(stage.ledger.dsn("owner"), environment="test", application="test", max_size=1) as opened:
+            await opened.accounts.apply([row for account in accounts for row in account.rows()])
+
+    asyncio.run(apply())
 
 
 def readiness(relay: HttpProgram) -> tuple[int, dict[str, dict[str, str]]]:
@@ -260,6 +276,22 @@ def test_it_refuses_to_start_when_the_providers_file_and_the_ledger_differ(scena
         (line,) = relay.events("cannot_run")
         assert "resend/default/emails.send differs in review_owner" in str(line["error"])
         assert "outbox providers apply" in str(line["hint"])
+
+
+def test_accounts_declared_anew_end_a_running_relay_and_hold_nothing(scenario: SetStage) -> None:
+    """A deployment declares the new contract before it replaces the old relays: their backlog must stay as it is."""
+    stage = scenario("resend", profile=PATIENT)
+    old = stage.start_relay("old")
+    contract = stage.folder / "contracts" / "resend.yaml"
+    contract.write_text(contract.read_text() + "# a new version\n")
+    declare(stage)
+    stage.add("resend", keys(20))
+    wait_until(lambda: old.exit_code is not None, timeout_s=20, what="the old relay to end")
+    assert old.exit_code == 6
+    assert stage.count("execution_state = 'action_created' and attempt_count = 0") == 20
+    assert stage.providers["resend"].book.requests() == []
+    stage.start_relay("new")
+    wait_confirmed(stage, 20)
 
 
 def test_a_ledger_of_another_environment_is_refused(scenario: SetStage) -> None:

@@ -111,6 +111,10 @@ class Running:
         )
 
 
+async def fits() -> None:
+    """No account was declared anew."""
+
+
 @asynccontextmanager
 async def running(
     stage: Scenario,
@@ -136,6 +140,7 @@ async def running(
             accounts=accounts,
             gates={key: AccountGate(Limits(slots=16), now=time.monotonic()) for key in accounts},
             sender=Sender(client),
+            misfit=fits,
             timing=timing,
             worker="in-process",
             instruments=Instruments(metrics, Health(), get_logger("test")),
