@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from outbox_relay.attempt.classify import Classification, Finding
 from outbox_relay.ledger.records import Evidence, Postponement, Resolution, ReviewRequest, UnknownCase
 from outbox_relay.states import Event
-from reconciler.decide import Lookup, Review, Seen, UseEvidence, WaitUntil
+from reconciler.decide import Lookup, Review, UseEvidence, WaitUntil
 from reconciler.escalate import request_review
+from reconciler.seen import Seen
 from reconciler.settle import backoff_s, seconds_until, settles_at, spaced, window_left_s
 from reconciler.terms import NoTerms, Policy, Reason, Terms
 

@@ -9,28 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import StrEnum
 
 from outbox_relay.ledger.records import Evidence, UnknownCase
 from outbox_relay.providers.parts import Step
 from outbox_relay.states import DeliveryState, Event
+from reconciler.seen import Seen, empty_lookups, failed_lookups, key_is_known, place_changed
 from reconciler.settle import replay_until, settles_at, window_ends
 from reconciler.terms import NoTerms, Policy, Reason, Terms
-
-
-class Seen(StrEnum):
-    """Reason classes of the evidence that the reconciler itself writes and later reads back."""
-
-    FOUND = "found"
-    MULTIPLE_MATCHES = "multiple_matches"
-    EMPTY = "empty"
-    EMPTY_BEFORE_SETTLED = "empty_before_settled"
-    EMPTY_NOT_PROOF = "empty_not_proof"
-    REPLAY_REFUSED = "replay_refused"
-    REPLAYED_SERVER_ERROR = "replayed_server_error"
-
-
-EMPTY_ANSWERS = frozenset({Seen.EMPTY, Seen.EMPTY_BEFORE_SETTLED, Seen.EMPTY_NOT_PROOF})
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +161,7 @@ def _lookup(case: UnknownCase, terms: Terms, policy: Policy) -> WaitUntil | Look
     if terms.lookup is None:
         return Closed(Reason.NOTHING_TO_ASK)
     # Another account's record says nothing about this action, neither way.
-    if (changed := _place_changed(case, terms)) is not None:
+    if (changed := place_changed(case, terms)) is not None:
         return Closed(changed)
     # Answers were read and settled nothing; more of the same would be a loop.
     if case.lookups >= policy.lookups_max:
@@ -185,17 +170,17 @@ def _lookup(case: UnknownCase, terms: Terms, policy: Policy) -> WaitUntil | Look
         return _early_lookup(case, terms, policy)
     proof = _why_not_proof(case, terms) is None
     # Failures spend no bound, but they must not keep the action from a replay that is safe now and not for ever.
-    if _failed_lookups(case) >= policy.lookup_failures_max:
+    if failed_lookups(case) >= policy.lookup_failures_max:
         return Closed(Reason.LOOKUP_FAILING, later=Lookup(proof))
     # Empty, and not proof: what the provider does show is no absence, so try the contract's next way first.
-    if not proof and _empty_lookups(case):
+    if not proof and empty_lookups(case):
         return Closed(Reason.LOOKUP_NOT_PROOF, later=Lookup(proof))
     return Lookup(proof)
 
 
 def _early_lookup(case: UnknownCase, terms: Terms, policy: Policy) -> WaitUntil | Lookup | Closed:
     """Before the settle time a lookup can find, never prove absence; so a few, then wait."""
-    tried = _empty_lookups(case) + _failed_lookups(case)
+    tried = empty_lookups(case) + failed_lookups(case)
     if tried < policy.early_lookups_max:
         return Lookup(empty_is_proof=False)
     wait = WaitUntil(settles_at(case, terms), Reason.SETTLING)
@@ -206,7 +191,7 @@ def _early_lookup(case: UnknownCase, terms: Terms, policy: Policy) -> WaitUntil 
 def _why_not_proof(case: UnknownCase, terms: Terms) -> Reason | None:
     """Why an empty answer would not be proof of absence even after the settle time; None when it would be."""
     # The provider has said that it knows the key: an empty lookup contradicts that and proves nothing.
-    if _key_is_known(case, terms):
+    if key_is_known(case, terms):
         return Reason.KEY_MISMATCH
     # The contract that looks is not the one that sent: it may look for a mark that was never set.
     if case.claim.contract_version != terms.contract_version:
@@ -238,7 +223,7 @@ def _not_the_same(case: UnknownCase, terms: Terms) -> Reason | None:
         return Reason.NOTHING_TO_ASK
     if case.claim.contract_version != terms.contract_version:
         return Reason.CONTRACT_CHANGED
-    if (changed := _place_changed(case, terms)) is not None:
+    if (changed := place_changed(case, terms)) is not None:
         return changed
     # An account in hold or shadow mode sends nothing, replays included.
     return None if terms.live else Reason.ACCOUNT_NOT_LIVE
@@ -255,7 +240,7 @@ def _not_wanted(case: UnknownCase) -> Reason | None:
 
 def _answered(case: UnknownCase, terms: Terms) -> Reason | None:
     """An answer that the same request would only repeat."""
-    if _key_is_known(case, terms):
+    if key_is_known(case, terms):
         return Reason.KEY_MISMATCH
     reasons = {item.reason for item in case.evidence if item.kind == "replay"}
     if Seen.REPLAY_REFUSED in reasons:
@@ -279,41 +264,6 @@ def _replay_in_time(case: UnknownCase, terms: Terms, policy: Policy) -> WaitUnti
     if earliest > case.now:
         return WaitUntil(earliest, Reason.IN_FLIGHT)
     return Replay(until)
-
-
-# ---- What the evidence says -----------------------------------------------------------------------------------------
-
-
-def _place_changed(case: UnknownCase, terms: Terms) -> Reason | None:
-    if case.claim.account_identity != terms.account_identity:
-        return Reason.ACCOUNT_CHANGED
-    return Reason.BASE_URL_CHANGED if case.claim.base_url != terms.base_url else None
-
-
-def _key_is_known(case: UnknownCase, terms: Terms) -> bool:
-    """True when the provider said that this key came with another body: an earlier request arrived.
-
-    That an earlier request is still in progress is no such answer: it may yet fail and leave nothing.
-    """
-    at_work = terms.replay.in_progress_reasons if terms.replay else frozenset()
-    return any(item.proves == "arrival" and item.reason not in at_work for item in case.evidence)
-
-
-def _lookups_since_last_attempt(case: UnknownCase) -> list[Evidence]:
-    """Lookups after the last attempt: an answer from before it says nothing about it."""
-    return [
-        item
-        for item in case.evidence
-        if item.kind == "lookup" and (item.recorded_at is None or item.recorded_at >= case.last_attempt_at)
-    ]
-
-
-def _empty_lookups(case: UnknownCase) -> int:
-    return sum(item.reason in EMPTY_ANSWERS for item in _lookups_since_last_attempt(case))
-
-
-def _failed_lookups(case: UnknownCase) -> int:
-    return sum(item.reason not in EMPTY_ANSWERS for item in _lookups_since_last_attempt(case))
 
 
 WAYS: dict[Step, Callable[[UnknownCase, Terms, Policy], WaitUntil | Lookup | Replay | Closed]] = {
