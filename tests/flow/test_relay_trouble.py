@@ -7,9 +7,12 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
+from outbox_relay.attempt.attempt import attempt
+from outbox_relay.attempt.classify import Classification
 from outbox_relay.attempt.send import Sender, open_http_client
 from outbox_relay.dispatch.limits import AccountGate, Limits
 from outbox_relay.dispatch.loop import Timing
@@ -246,3 +249,46 @@ async def test_a_loop_that_dies_ends_the_program_in_good_order(stage: Scenario) 
         await asyncio.to_thread(provider.release, "answer")
         assert await asyncio.wait_for(asyncio.shield(relay.task), timeout=20) == 1
     assert stage.count("delivery_state = 'delivery_confirmed'") == 1
+
+
+async def test_an_acceptance_that_comes_after_the_lease_changes_no_state_and_is_kept(
+    stage: Scenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a long stall of the process between the provider's answer and the write."""
+
+    async def stalled(*arguments: Any, **options: Any) -> Classification:
+        found = await attempt(*arguments, **options)
+        await until(lambda: stage.count("delivery_state = 'delivery_unknown'") == 1, "the claim to expire")
+        return found
+
+    monkeypatch.setattr("outbox_relay.dispatch.sending.attempt", stalled)
+    stage.add("resend", ["deploy:1"])
+    async with running(stage, lease_s=1.6, deadline_s=1.0) as relay:
+        await until(lambda: stage.late_acceptances() == 1, "the acceptance to be kept")
+        assert relay.value("outbox_stale_writes_refused_total") == 1
+        assert await relay.stop() == 0
+    (standing,) = stage.standings()
+    assert standing.delivery_state == "delivery_unknown"
+    assert stage.unused_acceptances() == 1
+    assert len(stage.providers["resend"].book.requests()) == 1
+
+
+async def test_claims_that_arrive_during_the_stop_are_given_back_unsent(stage: Scenario) -> None:
+    started: list[Running] = []
+
+    class Stopping(Claims):
+        async def claim(
+            self, demands: Sequence[Demand], *, token: ClaimToken, lease_s: float, deadline_s: float, worker: str
+        ) -> list[Claim]:
+            got = await super().claim(demands, token=token, lease_s=lease_s, deadline_s=deadline_s, worker=worker)
+            if got:
+                started[0].relay.stop()
+            return got
+
+    async with running(stage, claims=lambda ledger: Stopping(ledger._session)) as relay:
+        started.append(relay)
+        await asyncio.to_thread(stage.add, "resend", [f"deploy:{number}" for number in range(5)])
+        assert await asyncio.wait_for(asyncio.shield(relay.task), timeout=20) == 0
+        assert relay.value("outbox_released_total") == 5
+    assert stage.count("execution_state = 'action_created' and attempt_count = 0") == 5
+    assert stage.providers["resend"].book.requests() == []
