@@ -17,7 +17,7 @@ import psycopg
 import pytest
 
 from outbox_relay.trial.faults import Fault
-from outbox_relay.trial.processes import HttpProgram, Profile, wait_until
+from outbox_relay.trial.processes import HOLDING_PROFILE, HttpProgram, Profile, wait_until
 from outbox_relay.trial.samples import sample_of
 from outbox_relay.trial.scenario import SECRET, Scenario, Standing
 
@@ -263,17 +263,22 @@ def test_two_reconcilers_share_the_work_and_replay_each_unknown_once(scenario: S
     assert [reconciler.terminate() for reconciler in both] == [0, 0]
 
 
-def test_killed_in_mid_replay_leaves_it_unknown_and_another_one_settles_it(scenario: SetStage) -> None:
-    stage = scenario("resend", profile=PATIENT)
+def reconciler_in_mid_replay(stage: Scenario) -> HttpProgram:
+    """A reconciler whose replay was accepted, with the answer held back."""
     resend = stage.providers["resend"]
-    stage.start_relay()
     resend.spoil(Fault.ACCEPT_THEN_HANG, key="deploy:1", nth=2)
     make_unknown(stage, "resend", {Fault.DROP_BEFORE_RECEIPT: ["deploy:1"]})
+    stage.start_relay()
     wait_unknown(stage, 1)
-    first = stage.start_reconciler("reconciler-1")
+    reconciler = stage.start_reconciler("reconciler-1")
     wait_until(lambda: resend.announced("accepted"), timeout_s=20, what="the replay to be accepted")
-    first.kill()
-    resend.release("drop")
+    return reconciler
+
+
+def test_killed_in_mid_replay_leaves_it_unknown_and_another_one_settles_it(scenario: SetStage) -> None:
+    stage = scenario("resend", profile=HOLDING_PROFILE)
+    reconciler_in_mid_replay(stage).kill()
+    stage.providers["resend"].release("drop")
     (standing,) = stage.standings()
     assert (standing.delivery_state, standing.attempts) == ("delivery_unknown", 2)
     stage.start_reconciler("reconciler-2")
@@ -283,6 +288,22 @@ def test_killed_in_mid_replay_leaves_it_unknown_and_another_one_settles_it(scena
     assert effects_of(stage, "resend", "deploy:1") == 1
     # The dropped first one is not in the book; the replay that was killed and the one that settled it are.
     assert requests_of(stage, "resend", "deploy:1") == 2
+
+
+def test_frozen_in_mid_replay_past_its_lease_cannot_change_what_another_one_settled(scenario: SetStage) -> None:
+    stage = scenario("resend", profile=HOLDING_PROFILE)
+    frozen = reconciler_in_mid_replay(stage)
+    frozen.freeze()
+    stage.start_reconciler("reconciler-2")
+    stage.wait_settled(timeout_s=60)
+    (settled,) = stage.standings()
+    stage.providers["resend"].release("answer")
+    frozen.thaw()
+    frozen.wait_for("claim_lost")
+    (standing,) = stage.standings()
+    assert standing == settled
+    assert (standing.delivery_state, standing.duplicate_suspected) == ("reconciled_confirmed", False)
+    assert effects_of(stage, "resend", "deploy:1") == 1
 
 
 def test_decision_during_a_replay_fences_the_reconciler_and_its_acceptance_is_kept(scenario: SetStage) -> None:
