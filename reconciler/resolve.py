@@ -21,6 +21,7 @@ from outbox_relay.attempt.send import Sender
 from outbox_relay.errors import LedgerUnavailable
 from outbox_relay.ledger.records import ActionId, Claim, ClaimToken, UnknownCase
 from outbox_relay.providers.accounts import Account
+from outbox_relay.states import Event
 from outbox_relay.telemetry import AttemptLine, Logger, ReconcilerMetrics, log_attempt, log_failure
 from reconciler.conclude import (
     Conclusion,
@@ -240,6 +241,8 @@ class Resolver:
         self._metrics.attempt_seconds.labels(claim.provider).observe(duration_s)
         if answer.finding is Finding.ACCEPTED:
             self._metrics.acceptances.labels(claim.provider, "replay").inc()
+        elif answer.event is Event.RESPONSE_LOST:
+            self._metrics.unknown.labels(claim.provider, answer.evidence.phase or "unclear").inc()
         log_attempt(
             self._log,
             AttemptLine(

@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 
 from outbox_relay.errors import LedgerUnavailable
 from outbox_relay.ledger.records import Postponement, Recorded, Resolution, ReviewRequest, UnknownCase, Verdict
-from outbox_relay.states import DeliveryState, ExecutionState
+from outbox_relay.states import DeliveryState, Event, ExecutionState
 from outbox_relay.telemetry import Health, Logger, Readiness, ReconcilerMetrics, describe_error
 from reconciler.conclude import Conclusion
 
@@ -23,6 +23,9 @@ RETRY_FIRST_S = 0.05
 RETRY_MAX_S = 2.0
 WRITE_MAX_S = 15.0
 """A connection that neither answers nor breaks is given up after this; longer than the ledger's statement timeout."""
+
+ARRIVED_BY = {Event.LATE_ACCEPTANCE: "late_response", Event.RECEIPT_ARRIVED: "receipt"}
+"""How the metric names acceptances that nobody asked for; lookups and replays are counted when they are answered."""
 
 C = TypeVar("C", Resolution, Postponement, ReviewRequest)
 
@@ -202,6 +205,8 @@ class ConclusionWriter:
         if isinstance(conclusion, ReviewRequest) and not item.case.review_open:
             self._metrics.reviews_opened.labels(provider, conclusion.reason).inc()
         if isinstance(conclusion, Resolution):
+            if (way := ARRIVED_BY.get(conclusion.event)) is not None:
+                self._metrics.acceptances.labels(provider, way).inc()
             age_s = (item.case.now - item.case.unknown_since).total_seconds()
             self._metrics.unknown_to_resolved_seconds.labels(provider).observe(max(age_s, 0.0))
         if not isinstance(conclusion, Postponement):
