@@ -65,9 +65,10 @@ def test_a_late_acceptance_resolves_the_unknown(stage: Stage) -> None:
     assert stage.one("select count(*) from outbox.evidence where proves = 'acceptance' and used_at is null") == 0
 
 
-@pytest.mark.parametrize("state", ["no_effect", "held"])
+@pytest.mark.parametrize("state", ["no_effect", "held", "forgotten"])
 def test_a_late_acceptance_stops_what_would_be_sent_again(stage: Stage, state: str) -> None:
-    action = stage.attempt(state, retry_in_ms=0)
+    """Also of an action that this ledger does not know was ever claimed: it may have been rewound."""
+    action = stage.insert() if state == "forgotten" else stage.attempt(state, retry_in_ms=0)
     stage.late_acceptance(action)
     assert stage.claim()["ids"] == []
     assert stage.resolve(action, "late_acceptance", provider_id="late-1") == "applied"
