@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 
 import psycopg
 from psycopg import sql
 
-from outbox_relay.errors import LedgerMismatch, LedgerUnavailable
+from outbox_relay.errors import LedgerMismatch, LedgerUnavailable, Refused
 from outbox_relay.resources import resource
 
 SCHEMA_VERSION = 1
@@ -131,20 +132,22 @@ def migrate(
     create_roles: bool = True,
     testing: bool = False,
     passwords: Mapping[str, str] | None = None,
+    patience_s: float = 10,
     progress: Callable[[str], None] = lambda _: None,
 ) -> list[str]:
     """Bring the ledger at `dsn` to this version and return the names of the files that were applied.
 
     `passwords` maps a part (agent, relay, reconciler, operator, capture) to the password its role is given.
-    Raises LedgerMismatch for a foreign schema, another environment, a changed migration or a newer ledger.
+    Raises LedgerMismatch for a foreign schema, another environment, a changed migration or a newer ledger, Refused
+    when the owner may not do it, LedgerUnavailable when a lock is not free within `patience_s`.
     """
     roles = roles or RoleNames()
     try:
         connection = psycopg.connect(dsn, autocommit=True, application_name="outbox migrate")
     except psycopg.OperationalError as error:
         raise LedgerUnavailable(f"cannot connect to the database: {error}".strip()) from error
-    with connection, connection.transaction():
-        connection.execute("set local lock_timeout = '10s'")
+    with _explained(), connection, connection.transaction():
+        connection.execute("select set_config('lock_timeout', %s, true)", [f"{int(patience_s * 1000)}ms"])
         connection.execute("select pg_advisory_xact_lock(%s)", [_LOCK])
         _refuse_foreign_schema(connection)
         if create_roles:
@@ -153,6 +156,27 @@ def migrate(
         applied = _apply(connection, scripts(roles, testing=testing), progress)
         _settle_environment(connection, environment)
     return applied
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Say in our words what a DBA can mend; everything was rolled back."""
+    try:
+        yield
+    except psycopg.errors.LockNotAvailable as error:
+        message = "another migration, or a long transaction that uses the ledger, holds a lock; nothing was changed"
+        raise LedgerUnavailable(message, hint="let it end, then migrate again") from error
+    except psycopg.errors.UndefinedObject as error:
+        message = f"{error.diag.message_primary}; nothing was changed"
+        raise Refused(message, hint="make the roles first: outbox migrate --roles=print shows how") from error
+    except psycopg.errors.InsufficientPrivilege as error:
+        detail = f" ({error.diag.message_detail})" if error.diag.message_detail else ""
+        message = f"the database refused: {error.diag.message_primary}{detail}; nothing was changed"
+        hint = (
+            "the owner needs CREATE on the database; where it may not make roles (a replication role above all), have "
+            "them made by whoever may (outbox migrate --roles=print) and use --roles=existing"
+        )
+        raise Refused(message, hint=hint) from error
 
 
 def _refuse_foreign_schema(connection: psycopg.Connection) -> None:
