@@ -38,7 +38,8 @@ class Profile:
     lease_s: float
     sweep_s: float
     shortens_contracts: bool
-    """Whether providers settle in a moment; else as long as their contracts say."""
+    """Whether providers settle within `settle_s`; else as long as their contracts say."""
+    settle_s: float = 0.3
 
     @property
     def unknown_within_s(self) -> float:

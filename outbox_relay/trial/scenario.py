@@ -39,6 +39,11 @@ SETTLED_DELIVERIES = (
     "not_sent",
 )
 
+OPEN: LiteralString = (
+    "starts_with(a.idempotency_key, %s) and not a.delivery_state = any (%s)"
+    " and not exists (select from outbox.reviews r where r.action_id = a.action_id and r.closed_at is null)"
+)
+
 
 class LedgerPlace(Protocol):
     """Where a migrated ledger is."""
@@ -152,14 +157,14 @@ class Scenario:
     def wait_settled(self, *, prefix: str = "", timeout_s: float) -> None:
         """Wait until every action is settled or has an open review."""
 
-        def open_ones() -> list[Standing]:
-            found = self.standings(prefix)
-            return [each for each in found if each.delivery_state not in SETTLED_DELIVERIES and not each.in_review]
+        def settled() -> bool:
+            return not self.count(OPEN, prefix, list(SETTLED_DELIVERIES))
 
         try:
-            wait_until(lambda: not open_ones(), timeout_s=timeout_s, what="every action to be settled", poll_s=0.1)
+            wait_until(settled, timeout_s=timeout_s, what="every action to be settled", poll_s=0.1)
         except ConditionNotMet as error:
-            left = open_ones()
+            found = self.standings(prefix)
+            left = [each for each in found if each.delivery_state not in SETTLED_DELIVERIES and not each.in_review]
             raise ConditionNotMet(f"{error}; {len(left)} are open, the first is {left[:1]}") from error
 
     def reasons_for_unknown(self, prefix: str) -> dict[str, set[str]]:

@@ -15,7 +15,6 @@ import yaml
 from outbox_relay.trial.processes import Profile
 
 PROCESSING_S = 0.2
-SETTLE_S = 0.3
 
 
 def write_contracts(providers: Sequence[str], folder: Path, profile: Profile) -> Path:
@@ -27,7 +26,7 @@ def write_contracts(providers: Sequence[str], folder: Path, profile: Profile) ->
         _without_limits(declared)
         if profile.shortens_contracts:
             for operation in declared["operations"].values():
-                _hurry(operation)
+                _hurry(operation, profile.settle_s)
         (folder / f"{provider}.yaml").write_text(yaml.safe_dump(declared, sort_keys=False))
     return folder
 
@@ -40,9 +39,9 @@ def _without_limits(part: dict[str, Any]) -> None:
         _without_limits(operation)
 
 
-def _hurry(operation: dict[str, Any]) -> None:
+def _hurry(operation: dict[str, Any], settle_s: float) -> None:
     operation["processing_s"] = PROCESSING_S
     if operation.get("lookup"):
-        operation["lookup"]["settle_s"] = SETTLE_S
+        operation["lookup"]["settle_s"] = settle_s
     for rule in operation.get("throttling", []):
         rule.pop("min_wait_s", None)

@@ -12,7 +12,6 @@ from outbox_relay.trial.drill import DrillResult, Judge, OpenScenario, batches, 
 from outbox_relay.trial.faults import Fault
 from outbox_relay.trial.processes import Profile
 from outbox_relay.trial.samples import Sample, sample_of
-from outbox_relay.trial.tempo import SETTLE_S
 
 NAME = "lost-answer"
 PROVIDERS = ("resend", "github")
@@ -25,14 +24,16 @@ GROUPS = {
     "garbled": Fault.GARBAGE,
 }
 PAGE_SIZE = 10
+LAG_S = 1.5
+"""Lookups show a thing this late: after the reconciler's first look, and within the settle time."""
+SETTLE_S = 2.0
 
 
 def run(open_scenario: OpenScenario, runs: int, seed: int, profile: Profile) -> list[DrillResult]:
     """Run it at every provider at once, `runs` actions per group and provider."""
-    with open_scenario(PROVIDERS, profile) as scenario:
+    with open_scenario(PROVIDERS, replace(profile, settle_s=SETTLE_S)) as scenario:
         judge = Judge(scenario, seed)
-        # Within the settle time, as the contract promises.
-        scenario.providers["github"].change(lookup_lag_s=SETTLE_S * 0.7, page_size=PAGE_SIZE)
+        scenario.providers["github"].change(lookup_lag_s=LAG_S, page_size=PAGE_SIZE)
         scenario.start_reconciler()
         for provider, place in scenario.providers.items():
             for group, fault in GROUPS.items():
