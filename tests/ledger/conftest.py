@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,16 @@ def older_server() -> Iterator[PostgresServer]:
         place.stop()
 
 
+@contextmanager
+def cloned(server: PostgresServer, template: str) -> Iterator[TrialDatabase]:
+    """A ledger of one's own, dropped at the end."""
+    database = make_database(server, template)
+    try:
+        yield database
+    finally:
+        drop_database(database)
+
+
 @pytest.fixture
 def ledger(request: pytest.FixtureRequest) -> Iterator[TrialDatabase]:
     """This test's own ledger, on the server that its parameter names."""
@@ -56,9 +67,8 @@ def ledger(request: pytest.FixtureRequest) -> Iterator[TrialDatabase]:
         server, template = request.getfixturevalue("postgres_server"), request.getfixturevalue("ledger_template")
     else:
         server, template = request.getfixturevalue("older_server"), TEMPLATE
-    database = make_database(server, template)
-    yield database
-    drop_database(database)
+    with cloned(server, template) as database:
+        yield database
 
 
 @pytest.fixture
