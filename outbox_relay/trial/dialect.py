@@ -199,6 +199,12 @@ class Listing:
         return thing.values.get(source) or pick(thing.document, source.removeprefix("payload:"))
 
 
+def _parameters(route: _Route, query: str, body: bytes) -> dict[str, str]:
+    """The parameters of a call: of the query, and of the form in which a POSTed lookup may put them."""
+    form = body.decode("utf-8", "replace") if route.kind == "lookup" and route.method == "POST" else ""
+    return dict(parse_qsl(query, keep_blank_values=True)) | dict(parse_qsl(form, keep_blank_values=True))
+
+
 def _instant(text: str) -> float:
     try:
         return float(text)

@@ -6,20 +6,24 @@ programs cooperates with a kill: the moment is chosen from what a provider annou
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Self, TypeVar
 
 from outbox_relay.errors import ConditionNotMet
+from outbox_relay.local.guard import Guard
 
 POLL_S = 0.02
 START_S = 30.0
@@ -65,6 +69,15 @@ def wait_until(condition: Callable[[], T | None], *, timeout_s: float, what: str
         time.sleep(poll_s)
 
 
+@cache
+def guard() -> Guard:
+    """Ends what we started when we are killed ourselves: no relay may go on polling for nobody."""
+    # The guard removes a directory at the end; ours holds nothing, because logs are read after a failure.
+    started = Guard(Path(tempfile.mkdtemp(prefix="outbox-trial-")))
+    atexit.register(started.close)
+    return started
+
+
 class Program:
     """One started process with its output in a file. Use as a context manager: leaving it ends the process."""
 
@@ -77,6 +90,7 @@ class Program:
             self._process = subprocess.Popen(
                 list(argv), env=dict(env), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
+        guard().watch(self.pid)
 
     @property
     def pid(self) -> int:
@@ -127,16 +141,19 @@ class Program:
             self._process.send_signal(signal.SIGCONT)  # a frozen process could not act on SIGTERM
             self._process.terminate()
         try:
-            return self._process.wait(deadline_s)
+            code = self._process.wait(deadline_s)
         except subprocess.TimeoutExpired as error:
             self.kill()
             raise ConditionNotMet(f"{self.name} did not stop within {deadline_s:g} s: {self.tail()}") from error
+        guard().forget(self.pid)
+        return code
 
     def kill(self) -> None:
         """SIGKILL: no chance to say or write anything."""
         if self.exit_code is None:
             self._process.kill()
         self._process.wait()
+        guard().forget(self.pid)
 
     def freeze(self) -> None:
         """SIGSTOP, and wait until the kernel says that it stands still."""

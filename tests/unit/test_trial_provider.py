@@ -236,3 +236,50 @@ def test_the_book_cannot_be_changed(start_provider: StartProvider) -> None:
         for statement in ("delete from effects", "update requests set ref = 'x'"):
             with pytest.raises(sqlite3.IntegrityError, match="append-only"):
                 connection.execute(statement)
+
+
+def test_slack_shows_metadata_only_when_asked_and_a_200_may_mean_no(start_provider: StartProvider) -> None:
+    provider = start_provider("slack")
+    mark = {"event_type": "outbox_action", "event_payload": {"outbox_key": "k1"}}
+    body = json.dumps({"channel": "C1", "text": "hi", "metadata": mark}).encode()
+    sent = ask(provider, "POST", "/api/chat.postMessage", body)[2]
+    assert (sent["ok"], sent["channel"]) == (True, "C1")
+    history = "/api/conversations.history?channel=C1&oldest=0&limit=15"
+    assert "metadata" not in ask(provider, "POST", history)[2]["messages"][0]
+    (found,) = ask(provider, "POST", history, b"include_all_metadata=true")[2]["messages"]
+    assert (found["ts"], found["metadata"]) == (sent["ts"], mark)
+    assert ask(provider, "POST", history.replace("C1", "C2"))[2]["messages"] == []
+    provider.spoil(Fault.REFUSE)
+    status, _, refused = ask(provider, "POST", "/api/chat.postMessage", body)
+    assert (status, refused["ok"]) == (200, False)
+
+
+def test_stripe_takes_forms_keeps_keys_and_lists_by_cursor(start_provider: StartProvider) -> None:
+    provider = start_provider("stripe")
+    provider.change(page_size=2)
+    for number in range(5):
+        body = f"payment_intent=pi_1&amount=5&metadata[outbox_key]=k{number}".encode()
+        assert ask(provider, "POST", "/v1/refunds", body, Idempotency_Key=f"k{number}")[0] == 200
+    assert ask(provider, "POST", "/v1/refunds", b"payment_intent=pi_2", Idempotency_Key="k0")[0] == 400
+    found: list[str] = []
+    cursor: str | None = ""
+    while cursor is not None:
+        page = ask(provider, "GET", f"/v1/refunds?limit=100&payment_intent=pi_1{cursor}")[2]
+        found += [item["metadata"]["outbox_key"] for item in page["data"]]
+        cursor = f"&starting_after={page['data'][-1]['id']}" if page["has_more"] else None
+    assert found == ["k4", "k3", "k2", "k1", "k0"]
+
+
+def test_a_pagerduty_alert_merges_until_it_is_gone(start_provider: StartProvider) -> None:
+    provider = start_provider("pagerduty")
+
+    def trigger(summary: str) -> Seen:
+        event = {"routing_key": "r", "dedup_key": "k1", "event_action": "trigger", "payload": {"summary": summary}}
+        return ask(provider, "POST", "/v2/enqueue", json.dumps(event).encode())
+
+    assert [trigger(text)[2]["dedup_key"] for text in ("one", "two")] == ["k1", "k1"]
+    assert provider.book.effects_per_key() == {"k1": 1}
+    gone = {"operation": "events.enqueue", "account": provider.book.effects("k1")[0].account, "key": "k1"}
+    assert provider.program.post("/_trial/forget", gone)[0] == 200
+    trigger("again")
+    assert provider.book.duplicates() == {"k1": 2}
