@@ -31,7 +31,7 @@ begin
     return p_outcome;
   end if;
   if v_row.delivery_state = 'delivery_pending' then
-    perform outbox.claim_action(v_id, v_token, 60000, 1000, 'outbox_testing', outbox.now());
+    perform outbox.claim_batch(array[v_id], v_token, 60000, 1000, 'outbox_testing', outbox.now());
     perform outbox.record_outcomes(jsonb_build_array(jsonb_build_object(
       'action_id', v_id, 'claim_token', v_token, 'reason', 'settled_by_test',
       'event', case p_outcome when 'on_hold' then 'held' else v_first end,

@@ -9,6 +9,7 @@ declare
   v_provider outbox.providers;
   v_expected text[];
   v_fingerprint bytea;
+  v_text text := new.payload::text;         -- once: it is as long as the agent made it
 begin
   if (new.execution_state, new.delivery_state, new.receipt_state, new.attempt_count, new.event_sequence)
      is distinct from ('action_created', 'delivery_pending', 'not_expected', 0, 1) or new.provider_id is not null then
@@ -24,7 +25,7 @@ begin
   if not found then
     perform outbox.refuse_unknown_operation(new.provider, new.account, new.operation);
   end if;
-  perform outbox.check_payload(new.payload, v_provider.payload_max_bytes);
+  perform outbox.check_payload(new.payload, v_text, v_provider.payload_max_bytes);
   v_expected := outbox.expected_recipients(new.payload, v_provider.recipient_paths);
   if new.recipient is null then
     new.recipient := v_expected[1];
@@ -34,7 +35,7 @@ begin
   end if;
   perform outbox.check_labels(new);
   v_fingerprint := outbox.intent_fingerprint(new.provider, new.operation, new.account, new.recipient,
-                                             new.content_version, new.payload);
+                                             new.content_version, v_text);
   insert into outbox.keys (idempotency_key, fingerprint, action_id)
     values (new.idempotency_key, v_fingerprint, new.action_id) on conflict do nothing;
   if not found then

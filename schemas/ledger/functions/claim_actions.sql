@@ -1,8 +1,9 @@
 -- Claims what is due, for as many free slots as each account has; one call for all accounts of a relay.
 --   from action_created, retry_scheduled   event claimed   to dispatch_started   actor relay   errors none
 -- p_demands: [{"provider", "account", "slots"}]. The oldest open action of an ordering key goes first; where the account
--- says so (not blocks), one that cannot go now is passed: unknown, on hold, or due later. The token names this call: a caller whose COMMIT was lost asks
--- recall_claims with it. Lock order: the token, then queue rows (skipping locked ones), then the ledger.
+-- says so (not blocks), one that cannot go now is passed: unknown, on hold, or due later. The token names this call: a
+-- caller whose COMMIT was lost asks recall_claims with it.
+-- Lock order: the token, then queue rows (skipping locked ones), then the ledger.
 create or replace function outbox.claim_actions(
     p_demands jsonb, p_token uuid, p_lease_ms integer, p_deadline_ms integer, p_worker text)
   returns setof outbox.claimed_action language plpgsql security definer set search_path = pg_catalog, outbox, pg_temp
@@ -37,7 +38,5 @@ begin
       end loop;
     end loop;
   end loop;
-  for v_id in select distinct unnest(v_ids) as action_id order by 1 loop
-    return next outbox.claim_action(v_id, p_token, p_lease_ms, p_deadline_ms, p_worker, v_now);
-  end loop;
+  return query select * from outbox.claim_batch(v_ids, p_token, p_lease_ms, p_deadline_ms, p_worker, v_now);
 end $$;

@@ -1,17 +1,17 @@
 -- The value of a record on the status topic. No payload, recipient, tenant or key: logical decoding ignores every
--- other protection, so what stands here is public to all consumers.
+-- other protection, so what stands here is public to all consumers. The key appears keyed and hashed, so that it can be
+-- compared but not guessed. Stable, as json_build_object is, and of scalars, so that it is inlined.
 create or replace function outbox.event_data(
-    p_action outbox.outbound_actions, p_event text, p_from_execution text, p_from_delivery text, p_time text,
-    p_key_hash text)
-  returns text language sql immutable
+    p_action_id uuid, p_provider text, p_account text, p_operation text, p_event text, p_execution text,
+    p_delivery text, p_receipt text, p_from_execution text, p_from_delivery text, p_attempt integer, p_reason text,
+    p_provider_id text, p_resolution text, p_key_hash_secret bytea, p_key text, p_at timestamptz)
+  returns text language sql stable
 as $$
   select json_build_object(
-    'action_id', (p_action).action_id, 'provider', (p_action).provider, 'account', (p_action).account,
-    'operation', (p_action).operation, 'event', p_event,
-    'execution_state', (p_action).execution_state, 'delivery_state', (p_action).delivery_state,
-    'receipt_state', (p_action).receipt_state,
+    'action_id', p_action_id, 'provider', p_provider, 'account', p_account, 'operation', p_operation, 'event', p_event,
+    'execution_state', p_execution, 'delivery_state', p_delivery, 'receipt_state', p_receipt,
     'previous_execution_state', p_from_execution, 'previous_delivery_state', p_from_delivery,
-    'attempt', (p_action).attempt_count, 'reason', (p_action).last_reason,
-    'provider_id', (p_action).provider_id, 'resolution', (p_action).resolution,
-    'key_hash', p_key_hash, 'occurred_at', p_time)::text
+    'attempt', p_attempt, 'reason', p_reason, 'provider_id', p_provider_id, 'resolution', p_resolution,
+    'key_hash', encode(sha256(p_key_hash_secret || convert_to(p_key, 'UTF8')), 'hex'),
+    'occurred_at', outbox.rfc3339(p_at))::text
 $$;

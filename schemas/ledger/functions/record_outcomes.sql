@@ -1,7 +1,7 @@
 -- What the attempts of a relay proved, a batch at a time. Never raises for one outcome: a claim that is no longer ours
 -- gives 'stale', and an acceptance that came too late is kept.
 -- p_outcomes: [{"action_id", "claim_token", "event", "reason", "provider_id", "retry_in_ms", "message", "evidence"}].
--- Lock order: queue rows in order of action_id, each before its ledger row.
+-- Lock order: the queue rows of the whole batch in order of action_id, then the ledger.
 create or replace function outbox.record_outcomes(p_outcomes jsonb)
   returns table (action_id uuid, verdict text, execution_state text, delivery_state text)
   language plpgsql security definer set search_path = pg_catalog, outbox, pg_temp
@@ -10,15 +10,27 @@ as $$
 declare
   v_item record;
   v_queue outbox.work_queue;
+  v_accepted jsonb;
 begin
+  perform outbox.lock_queue(p_outcomes);
+  select coalesce(jsonb_object_agg(d.action_id, d.claim_token), '{}') into v_accepted
+    from outbox.record_accepted(p_outcomes) d;
   for v_item in
-    select o.* from jsonb_to_recordset(p_outcomes) as o (
+    select o.*, v_accepted ->> o.action_id::text = o.claim_token::text as is_done
+      from jsonb_to_recordset(p_outcomes) as o (
         action_id uuid, claim_token uuid, event text, reason text, provider_id text, retry_in_ms bigint, message text,
         evidence jsonb)
      order by o.action_id loop
+    action_id := v_item.action_id;
+    if v_item.is_done then
+      verdict := 'applied';
+      execution_state := 'dispatch_finished';
+      delivery_state := 'delivery_confirmed';
+      return next;
+      continue;
+    end if;
     select q.* into v_queue from outbox.work_queue q
-     where q.action_id = v_item.action_id and q.claim_token = v_item.claim_token and q.kind = 'dispatch'
-       for update;
+     where q.action_id = v_item.action_id and q.claim_token = v_item.claim_token and q.kind = 'dispatch';
     if found then
       verdict := outbox.record_outcome(v_queue, v_item.event, v_item.reason, v_item.provider_id, v_item.retry_in_ms,
                                        v_item.message, v_item.evidence);
@@ -31,7 +43,6 @@ begin
         perform outbox.record_evidence(v_item.action_id, v_item.evidence);
       end if;
     end if;
-    action_id := v_item.action_id;
     select a.execution_state, a.delivery_state into execution_state, delivery_state
       from outbox.outbound_actions a where a.action_id = v_item.action_id;
     return next;

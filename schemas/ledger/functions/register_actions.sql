@@ -13,8 +13,9 @@ begin
                                     created_by, occurred_at)
     select i.action_id, 1, i.action_id || '.1', 'outbox-relay.delivery-status.action_created.v1',
            '/outbox-relay/' || l.ledger_id, outbox.rfc3339(i.created_at), i.action_id, i.traceparent,
-           outbox.event_data(i, 'inserted', null, null, outbox.rfc3339(i.created_at),
-             encode(sha256(l.key_hash_secret || convert_to(i.idempotency_key, 'UTF8')), 'hex')),
+           outbox.event_data(i.action_id, i.provider, i.account, i.operation, 'inserted', i.execution_state,
+             i.delivery_state, i.receipt_state, null, null, 0, null, null, null, l.key_hash_secret, i.idempotency_key,
+             i.created_at),
            i.created_by, i.created_at
       from inserted i cross join outbox.ledger l;
   insert into outbox.counter_deltas (provider, account, name, amount)
