@@ -144,13 +144,12 @@ class SlackShape(Shape):
     newest_first = True
 
     def new_id(self, number: int, now: float, ref: str, document: Document) -> str:
-        """The channel and, within it, a unique timestamp."""
-        del ref
-        return f"{pick(document, '/channel')}/{int(now)}.{number:06d}"
+        """A timestamp that is unique within its channel."""
+        del ref, document
+        return f"{int(now)}.{number:06d}"
 
     def _message(self, thing: Thing) -> Document:
-        ts = thing.provider_id.rpartition("/")[2]
-        return {"type": "message", "ts": ts, "text": pick(thing.document, "/text")}
+        return {"type": "message", "ts": thing.provider_id, "text": pick(thing.document, "/text")}
 
     def made(self, operation: Operation, thing: Thing) -> Answer:
         """The message and where it stands."""
