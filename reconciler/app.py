@@ -15,6 +15,7 @@ from contextlib import AsyncExitStack
 
 from outbox_relay.attempt.send import Sender, open_http_client
 from outbox_relay.capture.wakeups import Wakeups
+from outbox_relay.capture.watch import ConnectorWatch
 from outbox_relay.errors import LedgerMismatch, LedgerUnavailable, OutboxError
 from outbox_relay.ledger.accounts import differences
 from outbox_relay.ledger.pool import Ledger, open_ledger
@@ -36,6 +37,7 @@ from outbox_relay.telemetry import (
     new_registry,
     release,
 )
+from reconciler.capture_watch import watch_connector
 from reconciler.loop import POLL_S, Pulse, pause
 from reconciler.pace import BreakerLimits, Pace, PaceLimits
 from reconciler.resolve import AccountKey
@@ -102,7 +104,7 @@ async def run(settings: Settings, log: Logger) -> int:
         )
         stop.forward_to(reconciler)
         wakeups = None if bootstrap is None else wakeups_for(bootstrap, settings, reconciler, instruments.metrics)
-        return await reconciler.run(wakeups)
+        return await reconciler.run(wakeups, watch_for(settings, instruments))
 
 
 class StopSignals:
@@ -212,6 +214,19 @@ async def refuse_other_accounts(ledger: Ledger, accounts: Iterable[Account]) -> 
             "the providers file and the ledger differ: " + "; ".join(found),
             hint="run: outbox providers apply (with the providers file that is right), then start again",
         )
+
+
+def watch_for(settings: Settings, instruments: Instruments) -> ConnectorWatch | None:
+    """The watch over the connector, where Kafka is used and Connect's address is known."""
+    if settings.wakeups is not WakeupSource.KAFKA or settings.connect_url is None:
+        return None
+    return watch_connector(
+        settings.connect_url,
+        settings.connector_name,
+        metrics=instruments.metrics,
+        health=instruments.health,
+        log=instruments.log,
+    )
 
 
 def wakeups_for(bootstrap: str, settings: Settings, reconciler: Reconciler, metrics: ReconcilerMetrics) -> Wakeups:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from outbox_relay.attempt.send import Sender
 from outbox_relay.capture.records import Wakeup
 from outbox_relay.capture.wakeups import Wakeups
+from outbox_relay.capture.watch import ConnectorWatch
 from outbox_relay.errors import OutboxError
 from outbox_relay.ledger.pool import Ledger
 from outbox_relay.providers.accounts import Account
@@ -120,8 +121,8 @@ class Reconciler:
         if wakeups:
             self._loop.wake("kafka")
 
-    async def run(self, wakeups: Wakeups | None) -> int:
-        """Run until stopped or broken; return the exit code."""
+    async def run(self, wakeups: Wakeups | None, watch: ConnectorWatch | None = None) -> int:
+        """Run until stopped or broken; return the exit code. `watch` looks after the connector, where there is one."""
         health, log = self._instruments.health, self._instruments.log
         health.expect_beats(LOOP)
         writing = asyncio.create_task(self._writer.run(), name="conclusions")
@@ -131,6 +132,8 @@ class Reconciler:
             asyncio.create_task(self._sweep(), name="sweep"),
             asyncio.create_task(self._count(), name="counts"),
         ]
+        if watch is not None:
+            loops.append(asyncio.create_task(watch.run(self._stopping), name="connector"))
         stopped = asyncio.create_task(self._stopping.wait(), name="stop")
         log.info("ready")
         await asyncio.wait((writing, *loops, stopped), return_when=asyncio.FIRST_COMPLETED)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from outbox_relay.capture.connect_api import ConnectApi, ConnectorStatus
-from outbox_relay.capture.connector import Connector, apply, redacted, render
+from outbox_relay.capture.connector import Connector, apply, recover, redacted, render
 from outbox_relay.capture.topic import ensure_topics
 from outbox_relay.cli.output import say, show_json, show_rows, wants_json
 from outbox_relay.errors import ConditionNotMet, NotFound
@@ -52,6 +52,30 @@ def apply_command(
     say(f"connector {connector.name}: {verb}, its task runs")
 
 
+@app.command("recover")
+def recover_command(
+    yes: bool = typer.Option(False, "--yes", help="Do it; without it only say what would happen."),
+    timeout_s: float = typer.Option(60.0, help="How long to wait for the connector's task to run."),
+) -> None:
+    """After the slot was lost: make a new one and send every retained event again, under its old id.
+
+    Nothing is sent to a provider by this. Consumers that deduplicate by ce_id see each event once.
+    """
+    settings = load_settings()
+    connector = _connector(settings)
+    if not yes:
+        raise ConditionNotMet(
+            f"connector {connector.name} would forget its position, make slot {connector.slot_name} anew "
+            "and send every retained event again",
+            hint="add --yes to do it; outbox connect apply is enough when only the task failed",
+        )
+    status = recover(ConnectApi(settings.needed_connect_url()), connector, timeout_s=timeout_s)
+    if wants_json():
+        show_json(status)
+    else:
+        say(f"connector {status.name}: recovered, its task runs")
+
+
 @app.command("status")
 def status_command() -> None:
     """Show connector and task; exit 6 unless both run."""
@@ -59,14 +83,15 @@ def status_command() -> None:
     status = ConnectApi(settings.needed_connect_url()).status(settings.connector_name)
     if status is None:
         raise NotFound(f"there is no connector {settings.connector_name!r}", hint="run: outbox connect apply")
-    _show(status, settings.slot_name)
+    _show(status)
     if not status.runs:
         raise ConditionNotMet(
-            f"connector {status.name} does not run", hint="run: outbox connect apply, which restarts a failed task"
+            f"connector {status.name} does not run",
+            hint="run: outbox connect apply, which restarts a failed task; outbox doctor looks at the slot",
         )
 
 
-def _show(status: ConnectorStatus, slot_name: str) -> None:
+def _show(status: ConnectorStatus) -> None:
     rows = [
         {"part": "connector", "name": status.name, "state": status.state, "trouble": None},
         *(
@@ -78,6 +103,5 @@ def _show(status: ConnectorStatus, slot_name: str) -> None:
             }
             for task in status.tasks
         ),
-        {"part": "slot", "name": slot_name, "state": "see outbox doctor", "trouble": None},
     ]
     show_rows(rows, ("part", "name", "state", "trouble"), empty="nothing")

@@ -174,6 +174,11 @@ class ReconcilerMetrics(AttemptMetrics):
             ("kind",),
             registry=registry,
         )
+        self.connector_task_running = Gauge(
+            "outbox_connector_task_running",
+            "1 while the connector's task runs; only where OUTBOX_CONNECT_URL is set.",
+            registry=registry,
+        )
         self.unknown_to_resolved_seconds = Histogram(
             "outbox_unknown_to_resolved_seconds",
             "From delivery_unknown to its resolution.",
