@@ -1,4 +1,4 @@
--- Puts an action before a person, once: an open review is kept as it is. Groups reviews of one cause into an incident,
+-- Puts an action before a person, once: an open review is brought up to date and keeps its owner. Groups reviews of one cause into an incident,
 -- which lasts as long as one of them is open. Nobody waits for an incident: two transactions that meet a new cause at the
 -- same moment make two, because waiting would put a second lock order across the batches.
 -- Returns true when a review was opened. The caller holds the queue row, if there is one.
@@ -11,7 +11,11 @@ declare
   v_owner text;
   v_incident bigint;
 begin
-  if exists (select from outbox.reviews r where r.action_id = p_action_id and r.closed_at is null) then
+  update outbox.reviews r
+     set reason = p_reason, missing = p_missing, next_step = p_next_step,
+         due_at = least(r.due_at, outbox.now() + p_due_in_ms * interval '1 ms')
+   where r.action_id = p_action_id and r.closed_at is null;
+  if found then
     return false;
   end if;
   select * into v_action from outbox.outbound_actions a where a.action_id = p_action_id;
