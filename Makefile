@@ -8,7 +8,7 @@ UV ?= uv
 STAMP := $(VENV)/.outbox-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check drill generate lock lock-jars up clean
+.PHONY: help install demo test check drill bench generate lock lock-jars up clean
 
 help: ## List the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,8 +40,19 @@ check: $(STAMP) ## Formatting, types, layers, generated files, SQL, documents: e
 	@$(PY) tools/check.py
 
 N ?= 300
-drill: $(STAMP) ## The fault drills, N=300 of each, planted bugs and a pass at default timings: build/drill-report.json
-	@$(PY) -m outbox_relay.trial --runs $(N) --planted tests/faults/planted/bugs.toml $(ARGS)
+PROFILE ?= both
+drill: $(STAMP) ## The fault drills, N=300 of each, PROFILE=test|default|both, then the planted bugs: build/drill-report.json
+	@$(PY) -m outbox_relay.trial --runs $(N) --profile $(PROFILE) --planted tests/faults/planted $(ARGS)
+
+# The peers and the plots have an environment of their own: nothing in it is ever a dependency of the product.
+.venv-bench/.outbox-installed: requirements/bench.txt
+	@$(PYTHON) -m venv .venv-bench
+	@echo "installing the peers into .venv-bench: about 60 MB to download the first time"
+	@.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bench.txt
+	@touch $@
+
+bench: $(STAMP) .venv-bench/.outbox-installed ## Speed and cost beside limit and peers; QUICK=1: under half an hour
+	@$(PY) -m bench $(if $(QUICK),--quick) $(ARGS)
 
 generate: $(STAMP) ## Write what is derived from schemas/
 	@$(PY) tools/generate.py

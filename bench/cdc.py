@@ -10,9 +10,10 @@ import json
 import os
 import signal
 import time
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, TopicPartition
 
 from bench import product
 from bench.errand import Errands, Place, main, ready
@@ -30,6 +31,15 @@ def _read(consumer: Consumer, stopping: asyncio.Event, arrivals: dict[str, float
             arrivals.setdefault(key.decode(), time.monotonic())
 
 
+def _call(
+    loop: asyncio.AbstractEventLoop, wake: Callable[[], None]
+) -> Callable[[Consumer, list[TopicPartition]], None]:
+    def assigned(_consumer: Consumer, _partitions: list[TopicPartition]) -> None:
+        loop.call_soon_threadsafe(wake)
+
+    return assigned
+
+
 async def _work(place: Place) -> None:
     stopping = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
@@ -44,7 +54,7 @@ async def _work(place: Place) -> None:
     )
     assigned = asyncio.Event()
     loop = asyncio.get_running_loop()
-    consumer.subscribe([topic], on_assign=lambda *_: loop.call_soon_threadsafe(assigned.set))
+    consumer.subscribe([topic], on_assign=_call(loop, assigned.set))
     arrivals: dict[str, float] = {}
     reading = asyncio.create_task(asyncio.to_thread(_read, consumer, stopping, arrivals))
     await assigned.wait()

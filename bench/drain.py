@@ -75,7 +75,7 @@ def drain_in(
     time.sleep(0.2)  # sessions report their last statistics when they end
     after = meters.read()
     meters.close()
-    seconds, covered = stored_at - first_at, actions - had
+    seconds, covered = stored_at - first_at, max(1.0, actions - had)
     worker_cpu, postgres_cpu = ended[0] - running[0], ended[1] - running[1]
     return Drain(
         system=database.system.name,
@@ -101,7 +101,7 @@ def drain_in(
 def _first_request(ground: Ground, workers: list[Worker]) -> float:
     deadline = time.monotonic() + DRAIN_MAX_S
     while time.monotonic() < deadline:
-        first_at = ground.provider.stats()["first_at"]
+        first_at = ground.provider.stats().get("first_at")
         if first_at is not None:
             return first_at
         time.sleep(POLL_S)

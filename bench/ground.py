@@ -47,21 +47,21 @@ class Provider:
         self._get(f"/reset?latency_ms={latency_ms}")
 
     def stats(self) -> dict[str, float]:
-        """Counts, and when the first and the last request came."""
-        return self._get("/stats")
+        """requests, distinct, bytes_in, and first_at and last_at once there was a request."""
+        return {name: value for name, value in self._get("/stats").items() if value is not None}
 
     def arrivals(self) -> dict[str, float]:
         """When each key came first, in monotonic seconds."""
-        return self._get("/arrivals")
+        return {key: at for key, at in self._get("/arrivals").items() if at is not None}
 
     def stop(self) -> None:
         """End the process."""
         self._process.terminate()
         self._process.wait(10)
 
-    def _get(self, path: str) -> dict[str, float]:
+    def _get(self, path: str) -> dict[str, float | None]:
         with urllib.request.urlopen(self.url + path, timeout=30) as answer:  # noqa: S310 - our own process
-            found: dict[str, float] = json.load(answer)
+            found: dict[str, float | None] = json.load(answer)
         return found
 
 

@@ -1,8 +1,8 @@
 """The limit: claim, request and outcome in batches with nothing else. No system that promises more can be faster.
 
 One ledger row and its event rows per action, PostgreSQL and one HTTP client, 200 requests in flight. It has no retry,
-no lease, no limit, no fence and no log. BENCH_HTTP=aiohttp|raw picks the client, BENCH_EVENTS=same|narrow whether an event
-holds what the product's status record holds, or just that a change happened.
+no lease, no limit, no fence and no log. BENCH_HTTP=aiohttp|raw picks the client, BENCH_EVENTS=same|narrow
+whether an event holds what the product's status record holds, or just that a change happened.
 """
 
 from __future__ import annotations

@@ -34,9 +34,9 @@ INSERT = (
     "with business as (insert into orders (key) select unnest(%(keys)s::text[]))"
     " insert into outbox.outbound_actions (provider, operation, account, idempotency_key, payload, ordering_key,"
     " not_before)"
-    " select 'bench', 'messages.send', coalesce(%(account)s, 'default'), key, payload::jsonb, ordering, due"
-    " from unnest(%(keys)s::text[], %(payloads)s::text[], %(ordering)s::text[], %(due)s::timestamptz[])"
-    " as given (key, payload, ordering, due)"
+    " select 'bench', 'messages.send', account, key, payload::jsonb, ordering, due"
+    " from unnest(%(accounts)s::text[], %(keys)s::text[], %(payloads)s::text[], %(ordering)s::text[],"
+    " %(due)s::timestamptz[]) as given (account, key, payload, ordering, due)"
 )
 
 
@@ -56,7 +56,7 @@ def accounts_file(place: Place, names: tuple[str, ...] = ("default",), path: str
             "base_url": place.provider_url + (path if name != "default" else ""),
             "identity": f"bench-{name}",
             "credentials": {"api_key": {"env": "BENCH_API_KEY"}},
-            "slots": place.in_flight,
+            "slots": int(os.environ.get("BENCH_SLOTS", str(place.in_flight))),
             "review_owner": "bench",
         }
         for name in names
@@ -65,6 +65,12 @@ def accounts_file(place: Place, names: tuple[str, ...] = ("default",), path: str
     file.parent.mkdir(exist_ok=True)
     file.write_text(yaml.safe_dump({"accounts": accounts}))
     return file
+
+
+def payload_text(key: str) -> str:
+    """The payload of an action; with BENCH_POISON one that the contract refuses when it is rendered."""
+    payload = payload_of(key) | ({"to": ""} if os.environ.get("BENCH_POISON") else {})
+    return json.dumps(payload, separators=SEPARATORS)
 
 
 def _accounts(place: Place) -> tuple[Path, tuple[str, ...]]:
@@ -102,19 +108,19 @@ async def _open_enqueue(place: Place) -> Callable[[list[str]], Awaitable[None]]:
     connection = await psycopg.AsyncConnection.connect(as_role(place.dsn, "agent"), autocommit=True)
     ordering_keys = int(os.environ.get("BENCH_ORDERING_KEYS", "0"))
     due = os.environ.get("BENCH_DUE")
+    accounts = os.environ.get("BENCH_ENQUEUE_FOR", "default").split(",")
     number = 0
 
     async def enqueue(keys: list[str]) -> None:
         nonlocal number
-        payloads = [json.dumps(payload_of(key), separators=SEPARATORS) for key in keys]
-        ordering = [f"o{(number + at) % ordering_keys}" if ordering_keys else None for at in range(len(keys))]
+        places = range(number, number + len(keys))
         number += len(keys)
         given = {
+            "accounts": [accounts[place % len(accounts)] for place in places],
             "keys": keys,
-            "payloads": payloads,
-            "ordering": ordering,
+            "payloads": [payload_text(key) for key in keys],
+            "ordering": [f"o{place % ordering_keys}" if ordering_keys else None for place in places],
             "due": [due] * len(keys),
-            "account": os.environ.get("BENCH_ACCOUNT"),
         }
         await connection.execute(INSERT, given)
 
