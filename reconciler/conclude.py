@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from outbox_relay.attempt.classify import Classification, Finding
+from outbox_relay.attempt.classify import REDIRECTED, Classification, Finding
 from outbox_relay.ledger.records import Evidence, Postponement, Resolution, ReviewRequest, UnknownCase
 from outbox_relay.states import Event
 from reconciler.decide import Lookup, Review, UseEvidence, WaitUntil
@@ -252,6 +252,9 @@ def _replay_unanswered(setting: Setting, answer: Classification, evidence: Evide
 
     A stored server error is the exception: the provider would repeat it for the whole window, so it ends replaying.
     """
+    if answer.reason == REDIRECTED:
+        # No wait mends a wrong address: its owner must hear of it now, not when the action has become old.
+        return _replay_held(setting, answer, evidence)
     stored = answer.replayed and answer.finding is Finding.UNKNOWN and (evidence.status or 0) >= 500
     reason = Seen.REPLAYED_SERVER_ERROR if stored else evidence.reason
     seen = replace(evidence, proves="nothing", reason=reason)

@@ -22,6 +22,10 @@ from outbox_relay.providers.parts import AnswerRule, ThrottleRule
 from outbox_relay.states import Event
 
 
+REDIRECTED: Final = "redirected"
+"""Reason of an answer that points elsewhere: never followed; the configured address is wrong."""
+
+
 class Finding(StrEnum):
     """What an attempt proved."""
 
@@ -195,7 +199,7 @@ def _ununderstood(read: ReadAnswer, operation: Operation, asked: float | None) -
     if 300 <= status < 400:
         # Never followed. The address in the configuration is wrong, which concerns every action of the account.
         finding = Finding.HELD if operation.redirects_do_nothing else Finding.UNKNOWN
-        return _Verdict(finding, "redirected", pause_account=True)
+        return _Verdict(finding, REDIRECTED, pause_account=True)
     return _Verdict(Finding.UNKNOWN, f"http_{status}", retry_after_s=asked)
 
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from outbox_relay.attempt.classify import Classification, Finding
+from outbox_relay.attempt.classify import REDIRECTED, Classification, Finding
 from outbox_relay.ledger.records import Evidence, Postponement, Resolution, ReviewRequest
 from outbox_relay.states import Event
 from reconciler.conclude import Absent, Found, Inconclusive, Setting, after_lookup, after_replay, conclude
@@ -258,8 +258,15 @@ def test_a_last_replay_is_tried_inside_the_window() -> None:
     assert told.delay_s == 50
 
 
-def test_held_replay_asks_a_person_and_goes_on_after_the_repair() -> None:
-    told = after_replay(setting(), answer(Finding.HELD, reason="credential_refused", status=401))
+@pytest.mark.parametrize(
+    "held",
+    [
+        answer(Finding.HELD, reason="credential_refused", status=401),
+        answer(Finding.UNKNOWN, reason=REDIRECTED, status=307, pause_account=True),
+    ],
+)
+def test_held_or_redirected_replay_asks_a_person_and_goes_on_after_the_repair(held: Classification) -> None:
+    told = after_replay(setting(), held)
     assert isinstance(told, ReviewRequest)
     assert told.reason == Reason.REPLAY_HELD
     assert told.look_again_in_s is not None
