@@ -240,4 +240,5 @@ def wakeups_for(bootstrap: str, settings: Settings, reconciler: Reconciler, metr
         max_age_s=OLD_AFTER_SWEEPS * settings.sweep_s,
         options=settings.kafka_options,
         on_records=lambda use, count: metrics.kafka_records.labels(use).inc(count),
+        on_poll=metrics.poll_gap_seconds.observe,
     )

@@ -52,14 +52,20 @@ class Wakeups:
         max_age_s: float,
         options: Options | None = None,
         on_records: Callable[[Use, int], None] = lambda _use, _count: None,
+        on_poll: Callable[[float], None] = lambda _gap_s: None,
     ) -> None:
-        """`record_types` are those of states.py; `max_age_s` a few sweeps, because the due scan has older ones."""
+        """`record_types` are those of states.py; `max_age_s` a few sweeps, because the due scan has older ones.
+
+        `on_poll` is told how many seconds lie between two polls: beyond max.poll.interval.ms the group moves on.
+        """
         self._configuration = _configuration(bootstrap_servers, group_id, options or {})
         self._topic = topic
         self._record_types = record_types
         self._hand_over = hand_over
         self._max_age_s = max_age_s
         self._on_records = on_records
+        self._on_poll = on_poll
+        self._polled_at: float | None = None
         self._vitals = Vitals.unknown()
         self._heard_at: float | None = None
         self._trouble: str | None = None
@@ -117,6 +123,10 @@ class Wakeups:
     async def _poll(self, consumer: AIOConsumer) -> list[Message]:
         # `consume` waits until its batch is full or its time is up, which would delay a lone wake-up: wait for the
         # first message with `poll`, then take what has already arrived.
+        now = time.monotonic()
+        if self._polled_at is not None:
+            self._on_poll(now - self._polled_at)
+        self._polled_at = now
         first = await consumer.poll(_POLL_S)
         if first is None:
             return []

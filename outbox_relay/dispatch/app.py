@@ -236,4 +236,5 @@ def wakeups_for(kafka: ConsumerSettings, settings: Settings, relay: Relay, metri
         max_age_s=OLD_AFTER_SWEEPS * settings.sweep_s,
         options=settings.kafka_options,
         on_records=lambda use, count: metrics.kafka_records.labels(use).inc(count),
+        on_poll=metrics.poll_gap_seconds.observe,
     )

@@ -15,6 +15,7 @@ PROVIDER = ("provider",)
 ATTEMPT_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 LAG_BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 3600)
 RESOLVE_BUCKETS_S = (1, 5, 10, 30, 60, 300, 900, 3600, 4 * 3600, 24 * 3600, 7 * 24 * 3600)
+POLL_BUCKETS_S = (0.6, 1, 2, 5, 10, 60, 300)
 BATCH_BUCKETS = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 
 
@@ -86,6 +87,12 @@ class AttemptMetrics:
             "Records read from the status topic, by use: wakeup, other, old (skipped, the due scan has those) or "
             "unreadable.",
             ("use",),
+            registry=registry,
+        )
+        self.poll_gap_seconds = Histogram(
+            "outbox_kafka_poll_gap_seconds",
+            "Time between two polls of the status topic; beyond max.poll.interval.ms the group takes the partitions.",
+            buckets=POLL_BUCKETS_S,
             registry=registry,
         )
         self.ledger_failures = Counter(
