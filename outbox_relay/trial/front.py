@@ -129,15 +129,16 @@ class Front:
         answer = said.answer
         fault = rule.fault if rule is not None else Fault.NONE
         text = rule.body if rule is not None and rule.body is not None else None
+        status = (rule.status if rule is not None else None) or answer.status
         match fault:
             case Fault.SERVER_ERROR_AFTER_EFFECT:
                 answer = Answer(500, b'{"message": "internal error"}', {"Content-Type": "application/json"})
             case Fault.GARBAGE:
-                answer = Answer(
-                    answer.status, (GARBAGE if text is None else text).encode(), {"Content-Type": "text/html"}
-                )
+                answer = Answer(status, (GARBAGE if text is None else text).encode(), {"Content-Type": "text/html"})
             case Fault.EMPTY:
-                answer = Answer(answer.status, b"")
+                answer = Answer(status, b"")
+            case Fault.HALF_ANSWER:
+                answer = Answer(status, answer.body, answer.headers)
             case _:
                 pass
         self._workshop.book.answer(
