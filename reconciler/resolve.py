@@ -41,6 +41,9 @@ from reconciler.pace import Pace
 from reconciler.settle import spaced, window_left_s
 from reconciler.terms import Catalogue, Policy, Reason
 
+LEASE_SLACK_S = 0.1
+"""Between the end of a wait for a turn and the last check of the lease. Settings leave five times as much: a lease that
+they accept must never make every case wait for ever."""
 TURN_MAX_S = 5.0
 """A claim waits this long for its account's turn; what would wait longer is given back."""
 
@@ -148,7 +151,7 @@ class Resolver:
     ) -> Conclusion | None:
         """Wait for the account's turn, as long as the lease then still covers a request; else give the claim back."""
         account, now = _account_of(held.case.claim), time.monotonic()
-        spare_s = held.lease.remaining_s() - 1.5 * self._timing.deadline_s
+        spare_s = held.lease.remaining_s() - self._timing.deadline_s - LEASE_SLACK_S
         turn_s = self._pace.reserve(account, now, within_s=min(TURN_MAX_S, spare_s))
         if turn_s is None:
             return wait(setting, self._later_s(setting, account, now), Reason.PACED)
