@@ -130,6 +130,13 @@ class Settings(BaseSettings):
     slots: int = Field(64, ge=1, le=10_000, description="Requests in flight per account unless providers.yaml says.")
     linger_ms: float = Field(3.0, ge=0, le=1000, description="How long an outcome may wait for company in its write.")
 
+    redact_after_days: int = Field(
+        90, ge=0, le=36_500, description="Payload and recipient go so long after the last change; 0: never."
+    )
+    events_retention_days: int = Field(
+        400, ge=0, le=36_500, description="Events and evidence go so long after the last change; 0: never."
+    )
+
     listen: str = Field("127.0.0.1:9464", description="Address of /metrics, /livez and /readyz; port 0: any free one.")
     log_format: Literal["json", "console"] | None = Field(
         None, description="json or console; default is console on a terminal, else json."
@@ -160,6 +167,15 @@ class Settings(BaseSettings):
             raise ValueError(
                 f"OUTBOX_LEASE_S must exceed OUTBOX_PROVIDER_DEADLINE_S by at least {LEASE_MARGIN_S} s: a claim that "
                 "can run out while its request is under way could be taken for unknown too early"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _history_outlasts_payloads(self) -> Self:
+        if 0 < self.events_retention_days < self.redact_after_days:
+            raise ValueError(
+                "OUTBOX_EVENTS_RETENTION_DAYS must be at least OUTBOX_REDACT_AFTER_DAYS, or 0 (never): an action is "
+                "redacted before its history is deleted"
             )
         return self
 

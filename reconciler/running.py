@@ -23,6 +23,7 @@ from outbox_relay.telemetry import Health, LedgerSeries, Logger, Readiness, Reco
 from reconciler.loop import LOOP, CaseLoop, Pulse
 from reconciler.pace import Pace
 from reconciler.resolve import AccountKey, Resolver, Timing
+from reconciler.retention import Retainer, RetentionTerms
 from reconciler.sweep import Sweeper, repeat, show_counts
 from reconciler.terms import Catalogue, Policy
 from reconciler.windows import Windows
@@ -66,6 +67,7 @@ class Reconciler:
         sender: Sender,
         pulse: Pulse,
         sweep_s: float,
+        retention: RetentionTerms,
         worker: str,
         instruments: Instruments,
     ) -> None:
@@ -105,6 +107,7 @@ class Reconciler:
             log=log,
         )
         self._sweeper = Sweeper(ledger.claims, ledger.resolutions, wake=self._loop.wake, metrics=metrics, log=log)
+        self._retainer = Retainer(ledger.retention, retention, metrics=metrics, log=log)
 
     @property
     def unstored(self) -> int:
@@ -131,6 +134,7 @@ class Reconciler:
             asyncio.create_task(self._read(wakeups), name="kafka"),
             asyncio.create_task(self._sweep(), name="sweep"),
             asyncio.create_task(self._count(), name="counts"),
+            asyncio.create_task(self._retain(), name="retention"),
         ]
         if watch is not None:
             loops.append(asyncio.create_task(watch.run(self._stopping), name="connector"))
@@ -167,6 +171,17 @@ class Reconciler:
             "counts",
             lambda: show_counts(self._ledger.reports, self._instruments.series, self._windows),
             every_s=max(COUNT_EVERY_SWEEPS * self._sweep_s, COUNT_LEAST_S),
+            stopping=self._stopping,
+            health=self._instruments.health,
+            metrics=self._instruments.metrics,
+            log=self._instruments.log,
+        )
+
+    async def _retain(self) -> None:
+        await repeat(
+            "retention",
+            self._retainer.turn,
+            every_s=self._sweep_s,
             stopping=self._stopping,
             health=self._instruments.health,
             metrics=self._instruments.metrics,

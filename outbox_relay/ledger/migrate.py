@@ -18,7 +18,7 @@ from psycopg import sql
 from outbox_relay.errors import LedgerMismatch, LedgerUnavailable, Refused
 from outbox_relay.resources import resource
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """The newest migration this code knows. A ledger with a newer one is refused."""
 
 _LOCK = 7_305_808_869_231_650_164

@@ -21,6 +21,7 @@ from outbox_relay.ledger.migrate import SCHEMA_VERSION
 from outbox_relay.ledger.outcomes import Outcomes
 from outbox_relay.ledger.reports import Reports
 from outbox_relay.ledger.resolutions import Resolutions
+from outbox_relay.ledger.retention import Retention
 from outbox_relay.ledger.reviews import Reviews
 from outbox_relay.ledger.session import Session, translated
 
@@ -45,6 +46,7 @@ class Ledger:
         self.resolutions = Resolutions(session)
         self.reviews = Reviews(session)
         self.reports = Reports(session)
+        self.retention = Retention(session)
 
     async def identity(self) -> Identity:
         """Return which ledger this is."""

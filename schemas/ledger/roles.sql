@@ -29,7 +29,9 @@ grant execute on function
   outbox.claim_unknowns(integer, uuid, integer, integer, text), outbox.recall_unknowns(uuid),
   outbox.begin_replay(uuid, uuid, integer, integer), outbox.record_resolutions(jsonb),
   outbox.postpone_unknowns(jsonb), outbox.open_reviews(jsonb), outbox.sweep_deadlines(integer),
-  outbox.next_unknown_in(), outbox.roll_up_counters(integer) to {reconciler};
+  outbox.next_unknown_in(), outbox.roll_up_counters(integer),
+  outbox.redact_settled(integer, timestamptz, integer),
+  outbox.delete_history(integer, integer, timestamptz, integer) to {reconciler};
 
 grant execute on function outbox.action_counters(), outbox.backlog(), outbox.capture_health(text)
   to {reconciler}, {operator};

@@ -14,6 +14,8 @@ create or replace trigger keep_keys before update or delete or truncate on outbo
   for each statement execute function outbox.refuse_change();
 create or replace trigger keep_events before update or truncate on outbox.action_events
   for each statement execute function outbox.refuse_change();
+create or replace trigger guard_history before delete on outbox.action_events
+  for each row execute function outbox.guard_history();
 create or replace trigger keep_evidence before truncate on outbox.evidence
   for each statement execute function outbox.refuse_change();
 create or replace trigger guard_evidence before update or delete on outbox.evidence

@@ -26,7 +26,7 @@ FUNCTIONS: dict[str, set[str]] = {
         "ledger_identity", "schema_version", "declared_accounts", "probe_write", "sweep_expired_claims",
         "claim_unknowns", "recall_unknowns", "begin_replay", "record_resolutions", "postpone_unknowns", "open_reviews",
         "sweep_deadlines", "next_unknown_in", "roll_up_counters", "action_counters", "backlog", "list_reviews",
-        "capture_health",
+        "capture_health", "redact_settled", "delete_history",
     },
     "operator": {
         "ledger_identity", "schema_version", "declared_accounts", "action_counters", "backlog", "list_actions",

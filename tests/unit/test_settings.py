@@ -162,3 +162,14 @@ def test_the_operating_page_lists_every_setting_and_no_other() -> None:
     page = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
     told = set(re.findall(r"^\| `(OUTBOX_[A-Z_]+)`", page, flags=re.MULTILINE))
     assert told == {variable(field) for field in Settings.model_fields}
+
+
+def test_history_is_kept_at_least_as_long_as_payloads(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = load_settings()
+    assert (settings.redact_after_days, settings.events_retention_days) == (90, 400)
+    monkeypatch.setenv("OUTBOX_EVENTS_RETENTION_DAYS", "89")
+    with pytest.raises(SettingsError, match="OUTBOX_REDACT_AFTER_DAYS"):
+        load_settings()
+    for never in ("OUTBOX_EVENTS_RETENTION_DAYS", "OUTBOX_REDACT_AFTER_DAYS"):
+        monkeypatch.setenv(never, "0")
+        assert load_settings()

@@ -11,16 +11,20 @@ begin
   select c.why into v_why from (
     select case
         when o.action_id is null then 'the id of an action cannot change'
-        when (n.provider, n.operation, n.account, n.idempotency_key, n.recipient, n.content_version, n.ordering_key,
-              n.not_before, n.deliver_by, n.priority, n.tenant, n.traceparent, n.follows_action_id, n.created_by,
-              n.created_at)
+        when (n.provider, n.operation, n.account, n.idempotency_key, n.content_version, n.ordering_key, n.not_before,
+              n.deliver_by, n.priority, n.tenant, n.traceparent, n.follows_action_id, n.created_by, n.created_at)
              is distinct from
-             (o.provider, o.operation, o.account, o.idempotency_key, o.recipient, o.content_version, o.ordering_key,
-              o.not_before, o.deliver_by, o.priority, o.tenant, o.traceparent, o.follows_action_id, o.created_by,
-              o.created_at)
+             (o.provider, o.operation, o.account, o.idempotency_key, o.content_version, o.ordering_key, o.not_before,
+              o.deliver_by, o.priority, o.tenant, o.traceparent, o.follows_action_id, o.created_by, o.created_at)
              -- Redacting is the one change, of what is settled, and it leaves nothing that could be sent.
              or (n.payload <> o.payload and (n.payload <> '{}' or n.redacted_at is null
                  or n.delivery_state in ('delivery_pending', 'delivery_unknown')))
+             or (n.recipient is distinct from o.recipient and (n.recipient is not null or n.redacted_at is null
+                 or n.delivery_state in ('delivery_pending', 'delivery_unknown')))
+             or (n.redacted_at, n.history_deleted_at) is distinct from (o.redacted_at, o.history_deleted_at)
+                and (o.redacted_at is not null and n.redacted_at is distinct from o.redacted_at
+                     or o.history_deleted_at is not null or n.redacted_at is null
+                     or n.delivery_state in ('delivery_pending', 'delivery_unknown'))
              or (o.wire_key is not null and (n.wire_key, n.contract_version, n.base_url, n.account_identity)
                  is distinct from (o.wire_key, o.contract_version, o.base_url, o.account_identity))
           then format('the intent of action %s and what its first claim fixed cannot change', o.action_id)

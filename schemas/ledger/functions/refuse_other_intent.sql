@@ -21,7 +21,7 @@ begin
     case when v_old.provider <> p_new.provider then 'provider' end,
     case when v_old.operation <> p_new.operation then 'operation' end,
     case when v_old.account <> p_new.account then 'account' end,
-    case when v_old.recipient is distinct from p_new.recipient then 'recipient' end,
+    case when v_old.redacted_at is null and v_old.recipient is distinct from p_new.recipient then 'recipient' end,
     case when v_old.content_version is distinct from p_new.content_version then 'content_version' end,
     case when v_old.redacted_at is null and v_old.payload <> p_new.payload then 'payload' end);
   raise exception 'this idempotency_key is in use with another intent' using errcode = 'OB001',
@@ -31,7 +31,8 @@ begin
       'advice', outbox.advice(v_old.execution_state, v_old.delivery_state,
                               exists (select from outbox.reviews r where r.action_id = v_old.action_id
                                         and r.closed_at is null)),
-      'differs', coalesce(nullif(v_differs, ''), 'payload'))::text,
+      'differs', coalesce(nullif(v_differs, ''),
+                          case when v_old.redacted_at is null then 'payload' else 'recipient or payload' end))::text,
     hint = 'Repeat the first intent to get the existing action. If another effect is wanted, use a new key and set '
            'follows_action_id to this action.';
 end $$;
