@@ -41,6 +41,7 @@ from reconciler.capture_watch import watch_connector
 from reconciler.loop import POLL_S, Pulse, pause
 from reconciler.pace import BreakerLimits, Pace, PaceLimits
 from reconciler.resolve import AccountKey
+from reconciler.retention import RetentionTerms
 from reconciler.running import WAKING_RECORDS, Instruments, Reconciler, Rules
 from reconciler.terms import Catalogue, policy_for, terms_of
 
@@ -99,6 +100,7 @@ async def run(settings: Settings, log: Logger) -> int:
             sender=Sender(client),
             pulse=pulse_of(settings),
             sweep_s=settings.sweep_s,
+            retention=RetentionTerms(settings.redact_after_days, settings.events_retention_days),
             worker=settings.instance,
             instruments=instruments,
         )

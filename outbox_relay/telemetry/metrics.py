@@ -177,7 +177,7 @@ class ReconcilerMetrics(AttemptMetrics):
         )
         self.swept = Counter(
             "outbox_swept",
-            "Actions that a sweep moved: expired_claim or deadline.",
+            "Actions that a sweep moved: expired_claim, deadline, redaction or history.",
             ("kind",),
             registry=registry,
         )
