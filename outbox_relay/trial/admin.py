@@ -35,6 +35,8 @@ class _Conditions(BaseModel):
     """Move the provider's clock forward."""
     lookup_lag_s: Annotated[float, Field(ge=0)] | None = None
     page_size: Annotated[int, Field(ge=1)] | None = None
+    scattered: bool | None = None
+    """Lookups list things in no order of their ids or times."""
     work_s: Annotated[float, Field(ge=0)] | None = None
 
 
@@ -78,6 +80,8 @@ class Admin:
             workshop.shelf.lag_s = order.lookup_lag_s
         if order.page_size is not None:
             workshop.listing.page_size = order.page_size
+        if order.scattered is not None:
+            workshop.listing.scattered = order.scattered
         if order.work_s is not None:
             workshop.work_s = order.work_s
         return {"now": workshop.clock.now()}

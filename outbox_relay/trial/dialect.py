@@ -139,6 +139,8 @@ class Listing:
     def __init__(self, shelf: Shelf, shape: Shape, clock: ProviderClock) -> None:
         self.page_size = PAGE_SIZE
         """An upper bound; a caller may ask for less."""
+        self.scattered = False
+        """Ids and times in no order, as where a record is spread over many machines; the order does not change."""
         self._shelf = shelf
         self._shape = shape
         self._clock = clock
@@ -155,6 +157,8 @@ class Listing:
         ]
         if self._shape.newest_first or call.query.get("direction") == "desc":
             things.reverse()
+        if self.scattered:
+            things.sort(key=lambda thing: hashlib.sha256(thing.provider_id.encode()).digest())
         asked = next((int(call.query[name]) for name in ("per_page", "limit") if name in call.query), PAGE_SIZE)
         size = max(1, min(asked, self.page_size))
         start = self._start(things, call, lookup, size)

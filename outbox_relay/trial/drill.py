@@ -43,7 +43,7 @@ class DrillResult:
     """How many actions had how many effects: {"1": 300}."""
     duplicates: int
     lost: int
-    """Committed actions without an effect that nobody calls failed, and confirmed ones without an effect."""
+    """Without an effect, and yet called confirmed, or open without anybody having been asked."""
     undecided_without_owner: int
     seed: int
     seconds: float
@@ -130,7 +130,8 @@ class Judge:
 
 
 def _is_lost(standing: Standing, effects: int) -> bool:
-    return effects == 0 and standing.delivery_state in CONFIRMED | {"delivery_pending", "delivery_unknown"}
+    open_to_all = standing.delivery_state in ("delivery_pending", "delivery_unknown") and not standing.in_review
+    return effects == 0 and (standing.delivery_state in CONFIRMED or open_to_all)
 
 
 def _is_undecided(standing: Standing) -> bool:

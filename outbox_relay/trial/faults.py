@@ -36,7 +36,11 @@ class Fault(StrEnum):
     SERVER_ERROR_CACHED = "server_error_cached"
     """A 500 that the key memory repeats."""
     SERVER_ERROR_AFTER_EFFECT = "server_error_after_effect"
-    """The effect happens, and the answer is a 500."""
+    """The effect happens, and the answer is a 500. A replay gets the acceptance."""
+    SERVER_ERROR_CACHED_AFTER_EFFECT = "server_error_cached_after_effect"
+    """The effect happens, the answer is a 500, and that is what the key memory repeats."""
+    WORK_UNTIL_RELEASED = "work_until_released"
+    """The key is in progress, `working` is announced, and the effect happens when released, whoever still waits."""
     GARBAGE = "garbage"
     """The effect happens, and the success has a body that cannot be read."""
     EMPTY = "empty"
@@ -60,6 +64,8 @@ ACCEPTING_FAULTS = frozenset(
         Fault.ACCEPT_THEN_DROP,
         Fault.ACCEPT_THEN_HANG,
         Fault.SERVER_ERROR_AFTER_EFFECT,
+        Fault.SERVER_ERROR_CACHED_AFTER_EFFECT,
+        Fault.WORK_UNTIL_RELEASED,
         Fault.GARBAGE,
         Fault.EMPTY,
         Fault.HALF_ANSWER,

@@ -111,7 +111,8 @@ class Front:
 
     async def _work(self, call: Call, number: int, rule: FaultRule | None) -> Said:
         """Do it, after the time that it takes. Work that has begun ends, also when the caller is gone."""
-        if self._workshop.work_s == 0:
+        held = rule is not None and rule.fault is Fault.WORK_UNTIL_RELEASED
+        if self._workshop.work_s == 0 and not held:
             return self._workshop.do(call, number, rule)
         task = asyncio.create_task(self._slow_work(call, number, rule), name=f"work-{number}")
         self._working.add(task)
@@ -120,6 +121,9 @@ class Front:
 
     async def _slow_work(self, call: Call, number: int, rule: FaultRule | None) -> Said:
         await asyncio.sleep(self._workshop.work_s)
+        if rule is not None and rule.fault is Fault.WORK_UNTIL_RELEASED:
+            self._announce("working", key=call.ref, request=number)
+            await self.gate.hold(call.ref)
         return self._workshop.do(call, number, rule)
 
     async def _deliver(

@@ -76,8 +76,16 @@ class SimulatedProvider:
         return int(str(self._order("/_trial/release", {"how": how, "key": key})["released"]))
 
     def change(self, **conditions: float) -> None:
-        """Change advance_s, lookup_lag_s, page_size or work_s."""
+        """Change advance_s, lookup_lag_s, page_size, scattered or work_s."""
         self._order("/_trial/conditions", conditions)
+
+    def heal(self, kind: str) -> None:
+        """No order in force hits `operation`, or `lookup`, any more."""
+        self.spoil(Fault.NONE, times=None, kind=kind)
+
+    def forget(self, operation: str, *, account: str, key: str) -> None:
+        """The object of a natural key is gone, such as a resolved alert: the key is as good as new."""
+        self._order("/_trial/forget", {"operation": operation, "account": account, "key": key})
 
     def announced(self, event: str, **fields: object) -> list[LogLine]:
         """What it has announced so far."""

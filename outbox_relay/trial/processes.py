@@ -44,6 +44,8 @@ class Profile:
     shortens_contracts: bool
     """Whether providers settle within `settle_s`; else as long as their contracts say."""
     settle_s: float = 0.3
+    window_s: float | None = None
+    """How long a key is good for, provider and contract agreeing; None as the contract says."""
 
     @property
     def unknown_within_s(self) -> float:

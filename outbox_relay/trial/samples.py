@@ -42,6 +42,9 @@ SAMPLES = {
             "events.enqueue",
             {"event_action": "trigger", "payload": {"summary": "deploy", "source": "ci", "severity": "info"}},
         ),
+        Sample("trial-a-plus", "transfers.create", {"amount": 4200, "description": "-"}),
+        Sample("trial-b", "orders.create", {"location": "L42", "text": "-"}),
+        Sample("trial-completion", "messages.send", {"to": "oncall@example.com", "subject": "-"}),
         Sample("standard-webhooks", "events.send", {"type": "deploy.finished", "data": {"build": 42}}),
     )
 }

@@ -6,9 +6,7 @@ the work of a relay or a reconciler.
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -16,12 +14,9 @@ from pathlib import Path
 from typing import LiteralString, Protocol
 
 import psycopg
-import yaml
 
 from outbox_relay.errors import ConditionNotMet
-from outbox_relay.ledger.pool import open_ledger
-from outbox_relay.providers.accounts import load_accounts
-from outbox_relay.providers.registry import load_contracts
+from outbox_relay.trial.declared import DeclaredAccount, declare
 from outbox_relay.trial.place import SimulatedProvider
 from outbox_relay.trial.processes import TEST_PROFILE, HttpProgram, Profile, start_python, wait_until
 from outbox_relay.trial.samples import Sample, sample_of
@@ -98,14 +93,22 @@ class Scenario:
 
     # ---- The agent ------------------------------------------------------------------------------------------------
 
-    def add(self, provider: str, keys: Sequence[str], *, roll_back: bool = False, sample: Sample | None = None) -> None:
+    def add(
+        self,
+        provider: str,
+        keys: Sequence[str],
+        *,
+        roll_back: bool = False,
+        sample: Sample | None = None,
+        account: str = "default",
+    ) -> None:
         """Insert one action per key in one transaction, as an agent does, and commit or roll back."""
         sample = sample or sample_of(provider)
-        rows = [(sample.provider, sample.operation, key, json.dumps(sample.worded(key))) for key in keys]
+        rows = [(sample.provider, sample.operation, account, key, json.dumps(sample.worded(key))) for key in keys]
         with psycopg.connect(self.ledger.dsn("agent")) as connection, connection.cursor() as cursor:
             cursor.executemany(
-                "insert into outbox.outbound_actions (provider, operation, idempotency_key, payload)"
-                " values (%s, %s, %s, %s)",
+                "insert into outbox.outbound_actions (provider, operation, account, idempotency_key, payload)"
+                " values (%s, %s, %s, %s, %s)",
                 rows,
             )
             if roll_back:
@@ -113,21 +116,28 @@ class Scenario:
 
     # ---- The supervisor -------------------------------------------------------------------------------------------
 
-    def start_relay(self, name: str = "relay", **environ: str) -> HttpProgram:
-        """Start a relay and wait until it is ready; it ends with the scenario. `environ` adds settings."""
-        return self._start(name, "outbox_relay", "relay", environ)
+    def start_relay(self, name: str = "relay", *, ready: bool = True, **environ: str) -> HttpProgram:
+        """Start a relay and wait until it is `ready`; it ends with the scenario. `environ` adds settings."""
+        return self._start(name, "outbox_relay", "relay", environ, ready=ready)
 
     def start_reconciler(self, name: str = "reconciler", **environ: str) -> HttpProgram:
         """Start a reconciler and wait until it is ready; it ends with the scenario."""
         return self._start(name, "reconciler", "reconciler", environ)
 
-    def _start(self, name: str, module: str, role: str, environ: Mapping[str, str]) -> HttpProgram:
+    def _start(
+        self, name: str, module: str, role: str, environ: Mapping[str, str], *, ready: bool = True
+    ) -> HttpProgram:
         settings = {**self.environ, "OUTBOX_DATABASE_URL": self.ledger.dsn(role), "OUTBOX_INSTANCE": name, **environ}
         program = self._stack.enter_context(start_python(name, module, folder=self.folder, env=settings))
-        program.wait_ready()
+        if ready:
+            program.wait_ready()
         return program
 
     # ---- The administrator ----------------------------------------------------------------------------------------
+
+    def declare(self, accounts: Sequence[DeclaredAccount]) -> None:
+        """Write the providers file anew and apply it; programs that run with another one must be restarted."""
+        declare(accounts, environ=self.environ, dsn=self.ledger.dsn("owner"))
 
     def standings(self, prefix: str = "") -> list[Standing]:
         """Every action whose key begins with `prefix`, in order of the key."""
@@ -255,8 +265,7 @@ def open_scenario(
             if name not in (base_urls or {})
         }
         urls = {name: place.url for name, place in places.items()} | dict(base_urls or {})
-        file = _write_accounts(urls, contracts_dir, folder / "providers.yaml")
-        asyncio.run(_apply_accounts(ledger.dsn("owner"), file, contracts_dir))
+        file = folder / "providers.yaml"
         environ = {
             SECRET_VARIABLE: secret,
             "OUTBOX_ENVIRONMENT": ENVIRONMENT,
@@ -270,27 +279,6 @@ def open_scenario(
             "OUTBOX_WAKEUPS": "ledger",
             **(kafka.environ if kafka is not None else {}),
         }
-        yield Scenario(ledger, folder, profile, places, environ, stack)
-
-
-def _write_accounts(urls: Mapping[str, str], contracts_dir: Path, path: Path) -> Path:
-    contracts = load_contracts(contracts_dir)
-    accounts = [
-        {
-            "provider": name,
-            "mode": "live",
-            "base_url": url,
-            "credentials": {credential: {"env": SECRET_VARIABLE} for credential in contracts[name].credentials},
-            "review_owner": "trial-oncall",
-        }
-        for name, url in urls.items()
-    ]
-    path.write_text(yaml.safe_dump({"accounts": accounts}, sort_keys=False))
-    return path
-
-
-async def _apply_accounts(dsn: str, file: Path, contracts_dir: Path) -> None:
-    environ = {**os.environ, SECRET_VARIABLE: SECRET}
-    accounts = load_accounts(file, load_contracts(contracts_dir), environ)
-    async with open_ledger(dsn, environment=ENVIRONMENT, application="trial", max_size=1) as opened:
-        await opened.accounts.apply([row for account in accounts for row in account.rows()])
+        scenario = Scenario(ledger, folder, profile, places, environ, stack)
+        scenario.declare([DeclaredAccount(name, url, SECRET_VARIABLE) for name, url in urls.items()])
+        yield scenario

@@ -141,6 +141,10 @@ class Workshop:
         self.shelf.add(thing)
         made = self._shape.made(call.operation, thing)
         answer = Answer(made.status, made.body, made.headers, provider_id)
+        if rule is not None and rule.fault is Fault.SERVER_ERROR_CACHED_AFTER_EFFECT:
+            said = Said(Meaning.SERVER_ERROR, _overridden(_failure(), rule))
+            self._remember(call, said.answer)
+            return said
         self._remember(call, answer)
         return Said(Meaning.ACCEPTED, answer)
 
