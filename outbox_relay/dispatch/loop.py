@@ -103,6 +103,7 @@ class ClaimLoop:
         self._promised = False
         self._trusted = False
         self._was_ready = False
+        self._trouble_told = False
         self._timers = Timers(sweep_s=timing.sweep_s, polling=timing.polling, now=time.monotonic())
 
     def wake(self, source: str, accounts: Iterable[AccountKey] | None = None, *, promised: bool = False) -> None:
@@ -173,6 +174,7 @@ class ClaimLoop:
             self._log.info("ledger_available_again" if self._was_ready else "ready", worker=self._worker)
         self._health.report("ledger", Readiness.READY, "reachable and writable")
         self._was_ready = True
+        self._trouble_told = False
 
     async def _sweep(self) -> None:
         for _ in range(SWEEP_BATCHES_MAX):
@@ -271,8 +273,9 @@ class ClaimLoop:
 
     def _ledger_failed(self, error: LedgerUnavailable | TimeoutError) -> None:
         self._metrics.ledger_failures.labels("claim").inc()
-        if self._health.readiness_of("ledger") is not Readiness.NOT_READY:
+        if not self._trouble_told:
             self._log.error("ledger_unavailable", error=describe_error(error), hint=getattr(error, "hint", None))
+        self._trouble_told = True
         self._trusted = False
         self._health.report(
             "ledger",

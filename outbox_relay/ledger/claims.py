@@ -49,5 +49,7 @@ class Claims:
         return None if found is None else float(found)
 
     async def probe_write(self) -> None:
-        """Raise LedgerUnavailable when an outcome could not be stored now."""
-        await self._session.value("select outbox.probe_write()::text")
+        """Raise LedgerUnavailable when an outcome could not be stored now: read-only, or a right is missing."""
+        await self._session.value(
+            "select outbox.probe_write()::text, (select count(*) from outbox.record_outcomes('[]'))"
+        )
