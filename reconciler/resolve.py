@@ -103,10 +103,11 @@ class Resolver:
         policy: Policy,
         timing: Timing,
         draw: Callable[[], float],
+        storing: Callable[[], bool],
         metrics: ReconcilerMetrics,
         log: Logger,
     ) -> None:
-        """`draw` gives numbers from 0 to 1, by which waits are spread."""
+        """`draw` gives numbers from 0 to 1, by which waits are spread; `storing` says if conclusions can be stored."""
         self._accounts = accounts
         self._catalogue = catalogue
         self._store = store
@@ -115,6 +116,7 @@ class Resolver:
         self._policy = policy
         self._timing = timing
         self._draw = draw
+        self._storing = storing
         self._metrics = metrics
         self._log = log
 
@@ -212,6 +214,9 @@ class Resolver:
     async def _replay(self, held: Held, decision: Replay) -> Conclusion | None:
         case = held.case
         account = self._accounts[_account_of(case.claim)]
+        if not self._storing():
+            # Claimed before the trouble, and its turn came in it: the provider's answer could not be written down.
+            return wait(self._setting(case), self._policy.backoff_first_s, Reason.PACED)
         obstacle = _not_the_same_request(case, account)
         if obstacle is not None:
             return review(self._setting(case), obstacle, look_again_in_s=self._policy.look_again_s)

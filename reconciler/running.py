@@ -91,6 +91,7 @@ class Reconciler:
             policy=rules.policy,
             timing=Timing(pulse.lease_s, pulse.deadline_s),
             draw=random.Random().random,  # noqa: S311 - spreads waits, guards nothing
+            storing=lambda: self._writer.storing,
             metrics=metrics,
             log=log,
         )

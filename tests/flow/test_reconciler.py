@@ -16,6 +16,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from outbox_relay.trial.breaks import rights_revoked
 from outbox_relay.trial.faults import Fault
 from outbox_relay.trial.processes import HOLDING_PROFILE, HttpProgram, Profile, wait_until
 from outbox_relay.trial.samples import sample_of
@@ -361,6 +362,35 @@ def test_answer_is_stored_though_the_ledger_went_away_during_the_replay(scenario
     (standing,) = stage.standings()
     assert (standing.delivery_state, standing.attempts) == ("reconciled_confirmed", 2)
     assert effects_of(stage, "resend", "deploy:1") == 1
+
+
+def test_nothing_more_is_replayed_while_conclusions_cannot_be_stored(scenario: SetStage) -> None:
+    """Cases that were claimed before the trouble was noticed have their turn in it."""
+    stage = scenario("resend", profile=PATIENT)
+    resend, names = stage.providers["resend"], keys("deploy", 3)
+    make_unknown(stage, "resend", {Fault.DROP_BEFORE_RECEIPT: names})
+    relay = stage.start_relay()
+    wait_unknown(stage, len(names))
+    relay.terminate()
+    # Turns so far apart that the first replay's answer is known, and could not be stored, before the second one's turn.
+    file = stage.folder / "providers.yaml"
+    file.write_text(file.read_text().replace("review_owner:", "rate_per_s: 0.5\n  review_owner:"))
+    with rights_revoked(stage):
+        reconciler = stage.start_reconciler()
+        reconciler.wait_for("conclusions_not_storable")
+        wait_until(lambda: _seconds_since_the_last_replay(stage) > 6, timeout_s=45, what="every turn to have come")
+        assert len(resend.book.requests()) == 1
+    stage.wait_settled(timeout_s=60)
+    assert {each.delivery_state for each in stage.standings()} == {"reconciled_confirmed"}
+    assert not resend.book.duplicates()
+
+
+def _seconds_since_the_last_replay(stage: Scenario) -> float:
+    with psycopg.connect(stage.ledger.dsn("owner")) as connection:
+        row = connection.execute(
+            "select extract(epoch from clock_timestamp() - max(last_attempt_at)) from outbox.outbound_actions"
+        ).fetchone()
+    return float(row[0]) if row else 0.0
 
 
 # ---- Sweeps, metrics, exit codes ------------------------------------------------------------------------------------
