@@ -19,9 +19,9 @@ _KEYS = (
 )
 _ACTIONS = (
     "insert into outbox.outbound_actions (action_id, provider, operation, account, idempotency_key, payload,"
-    "   created_by, created_at, execution_state, delivery_state, provider_id, resolution, wire_key, contract_version,"
-    "   base_url, account_identity, attempt_count, first_attempt_at, last_attempt_at, last_event, last_actor, event_sequence,"
-    "   redacted_at, updated_at)"
+    "   created_by, created_at, execution_state, delivery_state, provider_id, resolution, wire_key,"
+    "   contract_version, base_url, account_identity, attempt_count, first_attempt_at, last_attempt_at,"
+    "   last_event, last_actor, event_sequence, redacted_at, updated_at)"
     " select ('00000000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, p.provider, p.operation, p.account,"
     "   'old-' || n, '{}', 'outbox_agent', t.at, 'dispatch_finished', 'delivery_confirmed', 'msg_' || n, 'response',"
     "   'old-' || n, p.contract_version, p.base_url, p.account_identity, 1, t.at, t.at, 'accepted', 'relay', 3,"
