@@ -241,7 +241,7 @@ class Resolver:
 
     def _tell_replay(self, claim: Claim, answer: Classification, duration_s: float) -> None:
         account = _account_of(claim)
-        if answer.finding in _TROUBLE:
+        if shows_trouble(answer):
             self._pace.failed(account, time.monotonic(), retry_after_s=answer.retry_after_s)
         elif answer.finding is not Finding.RELEASED:
             self._pace.answered(account)
@@ -269,6 +269,11 @@ class Resolver:
 
 
 _TROUBLE = frozenset({Finding.UNKNOWN, Finding.NO_EFFECT, Finding.HELD})
+
+
+def shows_trouble(answer: Classification) -> bool:
+    """True when a replay's answer speaks against the provider's health: what gives back a stored answer is well."""
+    return answer.finding in _TROUBLE and not answer.replayed
 
 
 def _account_of(claim: Claim) -> AccountKey:

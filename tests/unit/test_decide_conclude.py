@@ -12,6 +12,7 @@ from outbox_relay.ledger.records import Evidence, Postponement, Resolution, Revi
 from outbox_relay.states import Event
 from reconciler.conclude import Absent, Found, Inconclusive, Setting, after_lookup, after_replay, conclude
 from reconciler.decide import Lookup, Replay, Review, UseEvidence, WaitUntil, decide
+from reconciler.resolve import shows_trouble
 from reconciler.terms import NoTerms, Policy, Reason, Terms
 from tests.unit.unknown_cases import (
     BLIND,
@@ -286,3 +287,9 @@ def test_waits_are_spread() -> None:
     told = conclude(spread, WaitUntil(after(700), Reason.SETTLING))
     assert isinstance(told, Postponement)
     assert told.delay_s == 120
+
+
+def test_a_stored_server_error_is_no_trouble_of_the_provider() -> None:
+    fresh = answer(Finding.UNKNOWN, reason="http_500", status=500)
+    assert shows_trouble(fresh)
+    assert not shows_trouble(replace(fresh, replayed=True))
