@@ -7,7 +7,6 @@ participant. Time does not pass: `advance` moves the ledger's clock, in this tes
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, LiteralString
 from uuid import UUID, uuid4
@@ -137,7 +136,7 @@ class Stage:
 
     def started(self, **columns: object) -> tuple[UUID, UUID]:
         """A claimed action and its token."""
-        action = self.insert(**columns)
+        action = self.insert(None, **columns)
         claimed = self.claim()
         assert action in claimed["ids"]
         return action, claimed["token"]
@@ -296,9 +295,3 @@ def expire(stage: Stage, action: UUID) -> UUID:
     assert stage.one("select outbox.sweep_deadlines(500)", role="reconciler") >= 1
     stage.advance(0)
     return action
-
-
-def every_table(stage: Stage) -> Iterator[str]:
-    """The tables of the ledger."""
-    for row in stage.rows("owner", "select tablename from pg_tables where schemaname = 'outbox' order by 1"):
-        yield row["tablename"]

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from tests.ledger.factories import PAYLOAD, Stage, every_table
+from tests.ledger.factories import PAYLOAD, Stage
 from tests.plugins.postgres import ROLES
 
 AGENT_COLUMNS = {
@@ -35,6 +35,12 @@ FUNCTIONS: dict[str, set[str]] = {
     "capture": set(),
 }  # fmt: skip
 PRIVILEGES = ("SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE", "REFERENCES", "TRIGGER")
+
+
+def every_table(stage: Stage) -> Iterator[str]:
+    """The tables of the ledger."""
+    for row in stage.rows("owner", "select tablename from pg_tables where schemaname = 'outbox' order by 1"):
+        yield row["tablename"]
 
 
 @pytest.fixture

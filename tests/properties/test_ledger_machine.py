@@ -203,7 +203,7 @@ def machine(postgres_server: PostgresServer, ledger_template: str) -> Iterator[t
 
 
 def test_no_sequence_of_calls_breaks_the_ledger(machine: type[LedgerMachine]) -> None:
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(
         machine,
         settings=settings(
             max_examples=20,
