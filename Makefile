@@ -65,6 +65,7 @@ lock: ## Resolve requirements/*.txt anew (needs uv)
 	@$(UV) pip compile pyproject.toml --extra local --group test --group check $(LOCKED) -o requirements/dev.txt
 	@$(UV) pip compile pyproject.toml $(LOCKED) -o requirements/runtime.txt
 	@$(PYTHON) -c '$(BUILD_SYSTEM)' | $(UV) pip compile - $(LOCKED) -o requirements/build.txt
+	@$(UV) pip compile requirements/bench.in -c requirements/dev.txt $(LOCKED) -o requirements/bench.txt
 
 lock-jars: $(STAMP) ## Resolve connectors/jars.lock anew (needs mvn)
 	@$(PY) -m outbox_relay.local.relock
