@@ -12,7 +12,7 @@ import sys
 
 import typer
 
-from outbox_relay.cli import actions, connect, doctor, ledger, reviews
+from outbox_relay.cli import actions, audit, connect, doctor, ledger, reviews
 from outbox_relay.cli.output import Format, complain, set_format
 from outbox_relay.errors import OutboxError
 
@@ -29,6 +29,7 @@ app.add_typer(ledger.providers, name="providers")
 app.add_typer(connect.app, name="connect")
 app.add_typer(actions.app, name="actions")
 app.add_typer(reviews.app, name="reviews")
+app.command("audit")(audit.audit_command)
 app.command("doctor")(doctor.doctor_command)
 
 

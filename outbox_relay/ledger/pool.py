@@ -16,6 +16,7 @@ from psycopg_pool import AsyncConnectionPool
 
 from outbox_relay.errors import LedgerMismatch
 from outbox_relay.ledger.accounts import Accounts
+from outbox_relay.ledger.audit import Audit
 from outbox_relay.ledger.claims import Claims
 from outbox_relay.ledger.migrate import SCHEMA_VERSION
 from outbox_relay.ledger.outcomes import Outcomes
@@ -41,6 +42,7 @@ class Ledger:
     def __init__(self, session: Session) -> None:
         self._session = session
         self.accounts = Accounts(session)
+        self.audit = Audit(session)
         self.claims = Claims(session)
         self.outcomes = Outcomes(session)
         self.resolutions = Resolutions(session)

@@ -39,7 +39,8 @@ grant execute on function outbox.action_counters(), outbox.backlog(), outbox.cap
 grant execute on function
   outbox.list_actions(text, text, text, text, integer), outbox.find_action(text), outbox.action_history(uuid),
   outbox.action_request(uuid), outbox.list_reviews(boolean, text, bigint, integer),
-  outbox.decide_review(bigint, text, text, text) to {operator};
+  outbox.decide_review(bigint, text, text, text),
+  outbox.audit_totals(), outbox.audit_keys(text, integer), outbox.audit_actions(uuid, integer) to {operator};
 grant execute on function outbox.list_reviews(boolean, text, bigint, integer) to {reconciler};
 
 grant select on outbox.action_events to {capture};

@@ -174,3 +174,14 @@ def test_an_agents_own_statements_read_by_index(full: Stage) -> None:
     changes = "select cursor from outbox.changes('', 1000) order by sequence desc limit 1"
     cursor = full.one(changes, role="agent")
     assert_index_only(full, "select * from outbox.changes(%s, 100)", cursor)
+
+
+def test_retention_and_the_audit_read_by_index(full: Stage) -> None:
+    full.advance(400 * 86_400)
+    assert full.one("select redacted from outbox.redact_settled(90, null, 2000)", role="reconciler") == 2000
+    assert_index_only(full, "select * from outbox.redact_settled(90, null, 500)")
+    assert_index_only(full, "select * from outbox.delete_history(90, 0, null, 500)")
+    full.advance(0)
+    middle = full.one("select action_id from outbox.outbound_actions order by action_id offset 50000 limit 1")
+    assert_index_only(full, "select * from outbox.audit_actions(%s, 1000)", middle)
+    assert_index_only(full, "select * from outbox.audit_keys('k77', 1000)")

@@ -31,6 +31,7 @@ FUNCTIONS: dict[str, set[str]] = {
     "operator": {
         "ledger_identity", "schema_version", "declared_accounts", "action_counters", "backlog", "list_actions",
         "find_action", "action_history", "action_request", "list_reviews", "decide_review", "capture_health",
+        "audit_totals", "audit_keys", "audit_actions",
     },
     "capture": set(),
 }  # fmt: skip
