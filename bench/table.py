@@ -14,8 +14,10 @@ from bench.ratios import Spread, spread
 from bench.run import REPORT
 from bench.systems import PEERS_PYTHON, ROOT, everything
 
-PAGE = ROOT / "docs" / "performance.md"
+PAGE, SCALING = ROOT / "docs" / "performance.md", ROOT / "docs" / "scaling.md"
 BEGIN, END = "<!-- figures: python -m bench.table -->", "<!-- end of figures -->"
+
+ARITHMETIC_RATES = (100, 1_000, 5_000, 20_000)
 
 Report = Mapping[str, object]
 Rows = list[dict[str, object]]
@@ -34,13 +36,13 @@ def verdict(path: Path) -> str:
     return "\n".join(lines)
 
 
-def refresh(path: Path, page: Path = PAGE) -> None:
-    """Write the generated part of the page, and draw the plots where matplotlib is installed."""
+def refresh(path: Path) -> None:
+    """Write the generated parts of both pages, and draw the plots where matplotlib is installed."""
     report = json.loads(path.read_text())
-    text = page.read_text()
-    head, _, rest = text.partition(BEGIN)
-    _, _, tail = rest.partition(END)
-    page.write_text(f"{head}{BEGIN}\n\n{figures(report)}\n{END}{tail}")
+    for page, text in ((PAGE, figures(report)), (SCALING, arithmetic(report))):
+        head, _, rest = page.read_text().partition(BEGIN)
+        _, _, tail = rest.partition(END)
+        page.write_text(f"{head}{BEGIN}\n\n{text}\n{END}{tail}")
     if PEERS_PYTHON.exists():
         subprocess.run([str(PEERS_PYTHON), "-m", "bench.plots", str(path)], cwd=ROOT, check=True)
 
@@ -49,6 +51,31 @@ def figures(report: Report) -> str:
     """Every generated table, as Markdown."""
     parts = [_about(report), _ratios(report), _drains(report), _costs(report), _latencies(report), _growth(report)]
     return "\n".join(part for part in parts if part)
+
+
+def arithmetic(report: Report) -> str:
+    """What the measured costs of the ledger mode multiply to: one row per rate."""
+    drains = [row for row in _rows(report, "drains") if row["latency_ms"] == 0]
+    paths = ("worker_cpu_s_per_1000", "postgres_cpu_s_per_1000", "wal_bytes_per_action")
+    costs = [found.middle for path in paths if (found := spread(drains, path, system="ledger")) is not None]
+    if len(costs) != len(paths):
+        return "No drain of the ledger mode was measured.\n"
+    relay, postgres, wal = costs
+    about = (
+        f"Measured, ledger mode, CPU seconds per 1,000 actions: {relay:.2f} of the relay, {postgres:.2f} of PostgreSQL"
+    )
+    lines = [
+        f"{about}; {wal:,.0f} bytes of WAL per action.",
+        "",
+        "| actions per second | relay cores | PostgreSQL cores | WAL MB/s | status records per second | |",
+        "|---:|---:|---:|---:|---:|---|",
+    ]
+    top = max(float(str(row["actions_per_s"])) for row in drains if row["system"] == "ledger")
+    for rate in ARITHMETIC_RATES:
+        kind = "within what was measured" if rate <= top else "arithmetic"
+        cells = f"{rate * relay / 1000:.1f} | {rate * postgres / 1000:.1f} | {rate * wal / 1e6:.1f} | {3 * rate:,}"
+        lines.append(f"| {rate:,} | {cells} | {kind} |")
+    return "\n".join([*lines, ""])
 
 
 def _about(report: Report) -> str:
