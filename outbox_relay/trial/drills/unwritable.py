@@ -1,0 +1,104 @@
+"""Drill 9: what was learned cannot be written down, for longer than the window in which a replay would be safe.
+
+The provider has accepted, and its answers come when the ledger takes no outcomes any more: rights revoked, read-only,
+or connections cut. Nothing may be claimed or sent until it does again, by whoever runs or starts meanwhile. Then
+everything known is stored, and nothing is sent twice: by then the provider has forgotten the keys.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from outbox_relay.trial.breaks import Break, cut_off, read_only, rights_revoked
+from outbox_relay.trial.drill import CONFIRMED, DrillResult, Judge, OpenScenario, batches, keys, settle_timeout_s
+from outbox_relay.trial.faults import Fault
+from outbox_relay.trial.processes import HttpProgram, Profile, wait_until
+from outbox_relay.trial.scenario import Scenario
+
+NAME = "unwritable"
+PROVIDERS = ("resend", "pagerduty", "github", "standard-webhooks")
+"""Types A, C, D and E."""
+BREAKS: dict[str, Break] = {"revoked": rights_revoked, "read-only": read_only, "cut": cut_off}
+
+
+def run(open_scenario: OpenScenario, runs: int, seed: int, profile: Profile) -> list[DrillResult]:
+    """Run each break at every provider at once, `runs` actions per group, provider and break."""
+    # A window in which a replay would be possible for a while after the claims ran out, and that ends in the outage.
+    window_s = profile.lease_s + 2 * profile.deadline_s + 2
+    with open_scenario(PROVIDERS, replace(profile, window_s=window_s)) as scenario:
+        judge = Judge(scenario, seed)
+        relay = scenario.start_relay()
+        scenario.start_reconciler()
+        for way, broken in BREAKS.items():
+            for number, size in batches(runs):
+                _outage(judge, relay, broken, f"{way}/batch{number}/", size)
+        judge.expect_each(f"{NAME}/", "confirmed", lambda each: each.delivery_state in CONFIRMED)
+        judge.expect_each(f"{NAME}/", "sent once", lambda each: each.attempts == 1)
+        judge.expect_each(f"{NAME}/", "no suspicion", lambda each: not each.duplicate_suspected)
+        judge.expect(scenario.unused_acceptances() == 0, "an acceptance was kept and never used")
+        return [
+            result
+            for way in BREAKS
+            for result in judge.results(f"{NAME} {way}", {f"{NAME}/{each}/{way}/": each for each in PROVIDERS})
+        ]
+
+
+def _outage(judge: Judge, relay: HttpProgram, broken: Break, batch: str, size: int) -> None:
+    scenario, profile = judge.scenario, judge.scenario.profile
+    _wait_accepted(scenario, batch, size)
+    answers = len(relay.events("attempt", finding="accepted"))
+    refused = len(relay.events("outcomes_not_storable"))
+    with broken(scenario):
+        for place in scenario.providers.values():
+            place.release("answer")
+        relay.wait_for("attempt", count=answers + size * len(PROVIDERS), finding="accepted")
+        relay.wait_for("outcomes_not_storable", count=refused + 1)
+        before = _requests(scenario)
+        for provider in PROVIDERS:
+            scenario.add(provider, keys(f"{NAME}/{provider}/{batch}waiting/", size))
+        fresh = scenario.start_relay(f"fresh-{batch.replace('/', '-')}", ready=False)
+        fresh.wait_for("ledger_unavailable")
+        _wait_window_over(scenario, batch)
+        judge.expect(relay.get("/readyz")[0] == 503, f"the relay says that it is ready while {batch} is broken")
+        judge.expect(_requests(scenario) == before, f"something was sent while {batch} was broken")
+        waiting = scenario.count("a.idempotency_key like %s and a.attempt_count > 0", f"{NAME}/%/{batch}waiting/%")
+        judge.expect(waiting == 0, f"{waiting} were claimed while {batch} was broken")
+    scenario.wait_for_count(
+        2 * size * len(PROVIDERS),
+        "a.idempotency_key like %s and a.delivery_state = any (%s)",
+        f"{NAME}/%/{batch}%",
+        sorted(CONFIRMED),
+        timeout_s=settle_timeout_s(profile),
+        what=f"everything known of {batch} to be stored",
+    )
+    fresh.terminate()
+
+
+def _wait_accepted(scenario: Scenario, batch: str, size: int) -> None:
+    before = {name: len(place.announced("accepted")) for name, place in scenario.providers.items()}
+    for provider, place in scenario.providers.items():
+        prefix = f"{NAME}/{provider}/{batch}accepted/"
+        place.spoil(Fault.ACCEPT_THEN_HANG, times=None, nth=1, key_prefix=prefix)
+        scenario.add(provider, keys(prefix, size))
+    for provider, place in scenario.providers.items():
+        place.program.wait_for("accepted", count=before[provider] + size)
+
+
+def _wait_window_over(scenario: Scenario, batch: str) -> None:
+    profile = scenario.profile
+    wait_until(
+        lambda: (
+            not scenario.count(
+                "a.idempotency_key like %s and a.first_attempt_at + %s * interval '1 s' > clock_timestamp()",
+                f"{NAME}/%/{batch}accepted/%",
+                profile.window_s,
+            )
+        ),
+        timeout_s=settle_timeout_s(profile),
+        what="the window to end",
+        poll_s=0.2,
+    )
+
+
+def _requests(scenario: Scenario) -> dict[str, int]:
+    return {name: len(place.book.requests()) for name, place in scenario.providers.items()}
