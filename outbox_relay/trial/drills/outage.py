@@ -1,0 +1,147 @@
+"""Drill 14: a provider is down for a quarter of the window in which a replay is safe, as six hours are of a day.
+
+Under steady load the breaker keeps the number of unknowns small, however many actions are created meanwhile; on
+recovery what is unknown is replayed, the shortest remaining window first, and everything ends confirmed once. Once with
+a reconciler at work all the time, and once with one that starts on recovery and finds all of it.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import combinations
+
+import psycopg
+
+from outbox_relay.trial.drill import CONFIRMED, DrillResult, Judge, OpenScenario, keys, settle_timeout_s
+from outbox_relay.trial.faults import Fault
+from outbox_relay.trial.processes import Profile, wait_until
+from outbox_relay.trial.scenario import Scenario
+
+NAME = "outage"
+PROVIDERS = ("resend", "pagerduty", "github", "standard-webhooks")
+"""Types A, C, D and E."""
+REPLAYED = ("resend", "pagerduty")
+PHASES = ("alone", "attended")
+"""Without a reconciler until recovery, and with one."""
+OUTAGE_S = 8.0
+WINDOW_S = 240.0
+"""Longer than four outages, because a window that ends on a loaded machine would prove nothing here."""
+OPENS_AFTER = 5
+"""Troubles in a row that open the relay's breaker."""
+UNDER_WAY = 6
+"""Attempts that may have been under way when it opened,"""
+CLAIM_S = 0.5
+"""and what was created while a loaded machine made one claim."""
+PROBE_GAP_S = 1.0
+"""Before the first probe of an open breaker; doubled by each one that fails."""
+DISORDER_MAX = 0.25
+"""The part of the pairs that may come in the other order: several are under way at once. Chance makes half."""
+
+
+def run(open_scenario: OpenScenario, runs: int, seed: int, profile: Profile) -> list[DrillResult]:
+    """Run both phases at every provider at once; `runs` actions are created in the course of each outage."""
+    with open_scenario(PROVIDERS, replace(profile, window_s=WINDOW_S)) as scenario:
+        judge = Judge(scenario, seed)
+        for phase in PHASES:
+            relay = scenario.start_relay(f"relay-{phase}")
+            reconciler = scenario.start_reconciler() if phase == "attended" else None
+            lasted_s = _outage(scenario, phase, runs)
+            unknown = {each: _unknown(scenario, phase, each) for each in PROVIDERS}
+            for provider, found in unknown.items():
+                bound = OPENS_AFTER + UNDER_WAY + math.ceil(runs / lasted_s * CLAIM_S) + _probes(lasted_s)
+                judge.expect(len(found) <= bound, f"{len(found)} unknowns at {provider} ({phase}), not {bound}")
+                judge.expect(bool(found), f"the outage of {provider} ({phase}) was noticed")
+            if phase == "attended":
+                _judge_storm(judge, phase, lasted_s)
+            _heal(scenario)
+            reconciler = reconciler or scenario.start_reconciler()
+            scenario.wait_settled(timeout_s=settle_timeout_s(profile) + 2 * lasted_s + runs / 5)
+            for provider in REPLAYED if phase == "alone" else ():
+                _judge_order(judge, provider, unknown[provider])
+            relay.terminate()
+            reconciler.terminate()
+        _judge_endings(judge)
+        return [
+            result
+            for phase in PHASES
+            for result in judge.results(f"{NAME} {phase}", {_prefix(phase, each): each for each in PROVIDERS})
+        ]
+
+
+def _outage(scenario: Scenario, phase: str, runs: int) -> float:
+    """Everything fails while actions are created at a steady rate. Returns the seconds that it lasted."""
+    for place in scenario.providers.values():
+        place.spoil(Fault.SERVER_ERROR, times=None)
+        place.spoil(Fault.SERVER_ERROR, times=None, kind="lookup")
+    began = time.monotonic()
+    for number in range(runs):
+        due = began + OUTAGE_S * number / runs
+        wait_until(lambda due=due: time.monotonic() >= due, timeout_s=OUTAGE_S, what="the next action's turn")  # type: ignore[misc]
+        for provider in PROVIDERS:
+            scenario.add(provider, [keys(_prefix(phase, provider), runs)[number]])
+    wait_until(lambda: time.monotonic() >= began + OUTAGE_S, timeout_s=OUTAGE_S, what="the end of the outage")
+    return time.monotonic() - began
+
+
+def _heal(scenario: Scenario) -> None:
+    for place in scenario.providers.values():
+        place.heal("operation")
+        place.heal("lookup")
+
+
+def _unknown(scenario: Scenario, phase: str, provider: str) -> list[str]:
+    """The keys of what became unknown, in the order in which the windows end."""
+    with psycopg.connect(scenario.ledger.dsn("owner")) as connection:
+        rows = connection.execute(
+            "select a.idempotency_key from outbox.outbound_actions a where starts_with(a.idempotency_key, %s)"
+            " and a.delivery_state = 'delivery_unknown' order by a.first_attempt_at",
+            [_prefix(phase, provider)],
+        ).fetchall()
+    return [key for (key,) in rows]
+
+
+def _probes(lasted_s: float) -> int:
+    """How often an open breaker may have let a fresh action through: after 1 s, 2 s, 4 s and so on."""
+    return math.ceil(math.log2(lasted_s / PROBE_GAP_S + 1))
+
+
+def _judge_storm(judge: Judge, phase: str, lasted_s: float) -> None:
+    """The reconciler probes too, and does not throw all of its cases at a provider that is down."""
+    gap_s = judge.scenario.profile.deadline_s / 10
+    bound = OPENS_AFTER + UNDER_WAY + 2 * math.ceil(math.log2(lasted_s / gap_s + 1))
+    for provider in REPLAYED:
+        requests = judge.scenario.providers[provider].book.requests()
+        sent = [line.ref for line in requests if (line.ref or "").startswith(_prefix(phase, provider))]
+        replays = len(sent) - len(set(sent))
+        judge.expect(replays <= bound, f"{replays} replays at {provider} while it was down, not {bound}")
+
+
+def _judge_order(judge: Judge, provider: str, unknown: Sequence[str]) -> None:
+    """The second requests of the unknowns came in the order in which their windows end."""
+    requests = judge.scenario.providers[provider].book.requests()
+    came = {key: [line.number for line in requests if line.ref == key][-1] for key in unknown}
+    pairs = list(combinations(unknown, 2))
+    wrong = sum(came[first] > came[second] for first, second in pairs)
+    what = f"the shortest window first at {provider}: {wrong} of {len(pairs)} pairs came in the other order"
+    judge.expect(wrong <= DISORDER_MAX * len(pairs), what)
+
+
+def _judge_endings(judge: Judge) -> None:
+    scenario = judge.scenario
+    for provider, place in scenario.providers.items():
+        effects = place.book.effects_per_key()
+        for phase in PHASES:
+            for each in scenario.standings(_prefix(phase, provider)):
+                if provider == "standard-webhooks" and each.delivery_state == "delivery_unknown":
+                    # Neither a key nor a record: what became unknown is a person's, and stays at one attempt.
+                    judge.expect(each.in_review and each.attempts == 1, f"with a person: {each}")
+                else:
+                    judge.expect(each.delivery_state in CONFIRMED, f"confirmed: {each}")
+                    judge.expect(effects.get(each.key) == 1, f"{effects.get(each.key, 0)} effects: {each}")
+
+
+def _prefix(phase: str, provider: str) -> str:
+    return f"{NAME}/{phase}/{provider}/"
