@@ -5,6 +5,7 @@ Pure values. Whether bytes may have left is decided here from the phase alone, n
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -65,3 +66,21 @@ class Transmission:
     def bytes_may_have_left(self) -> bool:
         """True unless it is proven that not one byte of the request was written."""
         return self.phase is not Phase.NOT_SENT
+
+
+def unpacked(body: bytes, encodings: tuple[str, ...], cap: int) -> tuple[bytes, bool]:
+    """Unpack gzip or deflate up to the cap, for providers that pack although we ask them not to.
+
+    Anything else is left as it is, hence unreadable; a bomb costs no more than the cap.
+    """
+    if not encodings:
+        return body, False
+    names = [name.strip().lower() for value in encodings for name in value.split(",") if name.strip()]
+    if names not in (["gzip"], ["x-gzip"], ["deflate"]):
+        return body, False
+    unpacker = zlib.decompressobj(wbits=47)
+    try:
+        plain = unpacker.decompress(body, cap)
+    except zlib.error:
+        return body, False
+    return plain, bool(unpacker.unconsumed_tail) or len(plain) == cap

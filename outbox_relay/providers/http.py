@@ -1,7 +1,7 @@
 """The only place that speaks HTTP to providers.
 
 Sends a request once: no retry, no redirect, no cookie, no proxy or password from the environment, one deadline over
-everything, a capped answer. A gate is asked when the connection is in hand and again right before the first byte; it
+everything, a capped answer. A gate is asked before headers are put together and again right before the first byte; it
 lets one request through once, so that no retry inside the client can ever become a second send.
 """
 
@@ -11,10 +11,10 @@ import asyncio
 import socket
 import ssl
 import time
-import zlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from types import SimpleNamespace
 from typing import Final
 
@@ -22,7 +22,7 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, AbstractStreamWriter, ResolveResult
 from yarl import URL
 
-from outbox_relay.providers.exchange import MAX_ANSWER_BYTES, Answer, Phase, Transmission
+from outbox_relay.providers.exchange import MAX_ANSWER_BYTES, Answer, Phase, Transmission, unpacked
 from outbox_relay.providers.resolving import PatientNames
 
 _KEEPALIVE_S: Final = 4.0
@@ -36,13 +36,15 @@ class GateClosed(Exception):
 class Gate:
     """Decides in the last moment whether the bytes may leave, and remembers how far the request got."""
 
+    __slots__ = ("_may_send", "_passed", "phase", "released")
+
     def __init__(self, may_send: Callable[[], bool]) -> None:
         self._may_send = may_send
         self._passed = False
         self.phase = Phase.NOT_SENT
         self.released = False
 
-    def connection_in_hand(self) -> None:
+    def early(self) -> None:
         """First check: refuse before headers are even put together. Raises GateClosed."""
         if self._passed:
             raise GateClosed("a second send of the same request was refused")
@@ -69,18 +71,16 @@ class _GatedBody(aiohttp.BytesPayload):
         super().__init__(content)
         self._gate = gate
 
-    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
+    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:  # noqa: ARG002 - aiohttp's own signature
         self._gate.first_byte()
-        await super().write_with_length(writer, content_length)
+        # The body is these bytes whole, and the declared length is theirs: nothing is to be cut.
+        await writer.write(self._value)
 
 
-@dataclass(frozen=True, slots=True)
-class _Wire:
-    method: str
-    url: URL
-    headers: Mapping[str, str]
-    body: bytes | None
-    gate: Gate
+@lru_cache(maxsize=1024)
+def _parsed(url: str) -> URL:
+    """Most operations have one address for all their actions."""
+    return URL(url, encoded=True)
 
 
 class HttpClient:
@@ -88,10 +88,16 @@ class HttpClient:
 
     aiohttp repeats a PUT, GET or DELETE by itself when a connection drops (tried: 3.14 does so on a fresh one as well).
     The gate refuses that second send; a fresh connection keeps a stale one from costing the only send there is.
+
+    A body on the pool needs no trace hook, which costs a tenth of the exchange: its own gate is asked with the headers
+    still in the buffer. `bodiless` shares the pool and has the hook.
     """
 
-    def __init__(self, pooled: aiohttp.ClientSession, fresh: aiohttp.ClientSession) -> None:
+    def __init__(
+        self, pooled: aiohttp.ClientSession, bodiless: aiohttp.ClientSession, fresh: aiohttp.ClientSession
+    ) -> None:
         self._pooled = pooled
+        self._bodiless = bodiless
         self._fresh = fresh
 
     async def exchange(
@@ -109,12 +115,23 @@ class HttpClient:
         """Send once and read the answer, all within `deadline_s`. Never raises for what the network does."""
         started = time.monotonic()
         gate = Gate(may_send)
-        wire = _Wire(method, URL(url, encoded=True), headers, body, gate)
         reading = _Reading(max_answer_bytes)
         failure: str | None = None
         try:
             async with asyncio.timeout(deadline_s):
-                await self._once(self._fresh if fresh_connection or method != "POST" else self._pooled, wire, reading)
+                session = self._fresh if fresh_connection or method != "POST" else self._bodiless
+                if body is not None and session is self._bodiless:
+                    session = self._pooled
+                    gate.early()
+                async with session.request(
+                    method,
+                    _parsed(url),
+                    headers=headers,
+                    data=None if body is None else _GatedBody(body, gate),
+                    allow_redirects=False,
+                    trace_request_ctx=gate if body is not None else _Bodiless(gate),
+                ) as response:
+                    await _read(response, reading)
         except TimeoutError:
             failure = "deadline_passed"
         except (aiohttp.ClientError, GateClosed, OSError, ValueError, asyncio.IncompleteReadError) as error:
@@ -128,21 +145,23 @@ class HttpClient:
             released=gate.released and gate.phase is Phase.NOT_SENT,
         )
 
-    async def _once(self, session: aiohttp.ClientSession, wire: _Wire, reading: _Reading) -> None:
-        async with session.request(
-            wire.method,
-            wire.url,
-            headers=wire.headers,
-            data=None if wire.body is None else _GatedBody(wire.body, wire.gate),
-            allow_redirects=False,
-            trace_request_ctx=wire.gate if wire.body is not None else _Bodiless(wire.gate),
-        ) as response:
-            reading.begin(response)
-            async for chunk in response.content.iter_any():
-                if reading.take(chunk):
-                    response.close()
-                    return
-            reading.end()
+
+async def _read(response: aiohttp.ClientResponse, reading: _Reading) -> None:
+    """Read to the end or to the cap; what was read before a break stays in `reading`."""
+    reading.begin(response)
+    content = response.content
+    if content.is_eof():
+        # A small answer has arrived whole with its headers.
+        chunk = content.read_nowait()
+        if chunk and reading.take(chunk):
+            response.close()
+            return
+    else:
+        async for chunk in content.iter_any():
+            if reading.take(chunk):
+                response.close()
+                return
+    reading.end()
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +174,8 @@ class _Bodiless:
 class _Reading:
     """The answer as far as it was read. Survives the exception that ends the reading."""
 
+    __slots__ = ("_body", "_cap", "_capped", "_headers", "_status", "phase")
+
     def __init__(self, cap: int) -> None:
         self.phase: Phase | None = None
         self._cap = cap
@@ -166,8 +187,10 @@ class _Reading:
     def begin(self, response: aiohttp.ClientResponse) -> None:
         self.phase = Phase.HEADERS
         self._status = response.status
+        headers = self._headers
         for name, value in response.headers.items():
-            self._headers[name.lower()] = (*self._headers.get(name.lower(), ()), value)
+            lower = name.lower()
+            headers[lower] = (*headers[lower], value) if lower in headers else (value,)
 
     def take(self, chunk: bytes) -> bool:
         """Keep a chunk up to the cap; True when enough was read."""
@@ -184,24 +207,8 @@ class _Reading:
     def answer(self) -> Answer | None:
         if self.phase is None:
             return None
-        body, cut = _unpacked(bytes(self._body), self._headers.get("content-encoding", ()), self._cap)
+        body, cut = unpacked(bytes(self._body), self._headers.get("content-encoding", ()), self._cap)
         return Answer(self._status, self._headers, body, self.phase is Phase.COMPLETE, capped=self._capped or cut)
-
-
-def _unpacked(body: bytes, encodings: tuple[str, ...], cap: int) -> tuple[bytes, bool]:
-    """Unpack gzip or deflate up to the cap, for providers that pack although we ask them not to.
-
-    Anything else is left as it is, hence unreadable; a bomb costs no more than the cap.
-    """
-    names = [name.strip().lower() for value in encodings for name in value.split(",") if name.strip()]
-    if names not in (["gzip"], ["x-gzip"], ["deflate"]):
-        return body, False
-    unpacker = zlib.decompressobj(wbits=47)
-    try:
-        plain = unpacker.decompress(body, cap)
-    except zlib.error:
-        return body, False
-    return plain, bool(unpacker.unconsumed_tail) or len(plain) == cap
 
 
 def _name(error: Exception, gate: Gate) -> str:
@@ -232,7 +239,7 @@ async def _on_headers(
     if isinstance(given, _Bodiless):
         given.gate.first_byte()
     else:
-        given.connection_in_hand()
+        given.early()
 
 
 class _Resolver(AbstractResolver):
@@ -261,20 +268,27 @@ async def open_http_client(*, tls: ssl.SSLContext | None = None) -> AsyncIterato
     pooled = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_S, ssl=verify, resolver=names)
     fresh = aiohttp.TCPConnector(limit=0, force_close=True, ssl=verify, resolver=names)
     try:
-        async with _session(pooled, trace) as reusing, _session(fresh, trace) as connecting:
-            yield HttpClient(reusing, connecting)
+        async with (
+            _session(pooled) as reusing,
+            _session(pooled, trace, owner=False) as bodiless,
+            _session(fresh, trace) as connecting,
+        ):
+            yield HttpClient(reusing, bodiless, connecting)
     finally:
         await names.close()
 
 
-def _session(connector: aiohttp.TCPConnector, trace: aiohttp.TraceConfig) -> aiohttp.ClientSession:
+def _session(
+    connector: aiohttp.TCPConnector, *traces: aiohttp.TraceConfig, owner: bool = True
+) -> aiohttp.ClientSession:
     return aiohttp.ClientSession(
         connector=connector,
+        connector_owner=owner,
         cookie_jar=aiohttp.DummyCookieJar(),
         headers={"User-Agent": "outbox-relay", "Accept-Encoding": "identity"},
         trust_env=False,
         auto_decompress=False,
         raise_for_status=False,
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=None, sock_read=None),
-        trace_configs=[trace],
+        trace_configs=list(traces),
     )
