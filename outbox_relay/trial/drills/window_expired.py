@@ -8,7 +8,7 @@ One provider counts from completion, and completes half a day after the worker g
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from outbox_relay.providers.registry import load_contracts
@@ -61,10 +61,10 @@ def run(open_scenario: OpenScenario, runs: int, seed: int, profile: Profile) -> 
         scenario.wait_settled(timeout_s=settle_timeout_s(profile))
         for group in groups:
             expect_ending(judge, group.provider, group.prefix, _ending(group))
+        results = judge.results(NAME, {group.prefix: group.provider for group in groups})
         return [
-            result
-            for group in groups
-            for result in judge.results(f"{NAME} {group.age}, {group.half}", {group.prefix: group.provider})
+            replace(result, name=f"{NAME} {group.age}, {group.half}")
+            for group, result in zip(groups, results, strict=True)
         ]
 
 
