@@ -20,7 +20,7 @@ from outbox_relay.dispatch.timers import Timers
 from outbox_relay.dispatch.writer import OutcomeWriter
 from outbox_relay.errors import LedgerUnavailable
 from outbox_relay.ledger.records import Claim, ClaimToken, Demand
-from outbox_relay.telemetry import Health, Logger, Readiness, RelayMetrics, describe_error
+from outbox_relay.telemetry import Health, Logger, Readiness, RelayMetrics, child, describe_error
 
 LOOP = "claims"
 BEAT_S = 5.0
@@ -118,7 +118,7 @@ class ClaimLoop:
         """An attempt of this account ended."""
         if self._demands.hungry(account):
             self._sources.add("freed")
-            self._metrics.wakeups.labels("freed").inc()
+            child(self._metrics.wakeups, "freed").inc()
             self._bell.set()
 
     def scheduled(self) -> None:
@@ -208,8 +208,8 @@ class ClaimLoop:
             self._begin(claim, lease, permits[claim.provider, claim.account], stopping)
 
     def _begin(self, claim: Claim, lease: Lease, permit: Permit, stopping: asyncio.Event) -> None:
-        self._metrics.claimed.labels(claim.provider).inc()
-        self._metrics.due_to_claim_seconds.labels(claim.provider).observe(claim.due_age_s)
+        child(self._metrics.claimed, claim.provider).inc()
+        child(self._metrics.due_to_claim_seconds, claim.provider).observe(claim.due_age_s)
         if stopping.is_set():
             self._release(claim, permit)
         else:

@@ -23,7 +23,7 @@ from outbox_relay.errors import LedgerUnavailable, OutboxError
 from outbox_relay.ledger.records import Claim, Evidence, Outcome
 from outbox_relay.providers.accounts import Account
 from outbox_relay.states import Event
-from outbox_relay.telemetry import AttemptLine, Logger, RelayMetrics, log_attempt, log_failure
+from outbox_relay.telemetry import AttemptLine, Logger, RelayMetrics, child, log_attempt, log_failure
 
 MISFITS = frozenset({"contract_changed", "address_changed", "account_changed", "operation_missing"})
 """Reasons for a hold that may be ours: somebody declared new accounts while this program runs with the old ones."""
@@ -218,11 +218,11 @@ class Dispatcher:
         if found.finding is Finding.RELEASED:
             metrics.released.labels(claim.provider).inc()
             return
-        metrics.attempts.labels(claim.provider, claim.account, found.finding).inc()
+        child(metrics.attempts, claim.provider, claim.account, found.finding).inc()
         exemplar = {"trace_id": trace_id} if trace_id else None
-        metrics.attempt_seconds.labels(claim.provider).observe(duration_s, exemplar)
+        child(metrics.attempt_seconds, claim.provider).observe(duration_s, exemplar)
         if found.event is Event.ACCEPTED:
-            metrics.acceptances.labels(claim.provider, "response").inc()
+            child(metrics.acceptances, claim.provider, "response").inc()
         elif found.event is Event.REFUSED:
             metrics.rejections.labels(claim.provider).inc()
         elif found.event is Event.RESPONSE_LOST:

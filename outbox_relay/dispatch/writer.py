@@ -17,7 +17,7 @@ from outbox_relay.dispatch.demand import AccountKey
 from outbox_relay.errors import LedgerUnavailable
 from outbox_relay.ledger.records import Outcome, Recorded, Verdict
 from outbox_relay.states import Event
-from outbox_relay.telemetry import Health, Logger, Readiness, RelayMetrics, describe_error
+from outbox_relay.telemetry import Health, Logger, Readiness, RelayMetrics, child, describe_error
 
 BATCH_MAX = 200
 RETRY_FIRST_S = 0.05
@@ -196,7 +196,7 @@ class OutcomeWriter:
             if verdicts.get(finished.outcome.action_id) is not Verdict.STALE:
                 if finished.outcome.event is Event.ACCEPTED:
                     lag_s = finished.due_age_s + now - finished.claimed_at
-                    self._metrics.due_to_stored_seconds.labels(finished.account[0]).observe(lag_s)
+                    child(self._metrics.due_to_stored_seconds, finished.account[0]).observe(lag_s)
             else:
                 self._metrics.stale_writes.inc()
                 self._log.warning(

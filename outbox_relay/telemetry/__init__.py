@@ -15,7 +15,7 @@ from outbox_relay.telemetry.logs import (
     log_attempt,
     log_failure,
 )
-from outbox_relay.telemetry.metrics import AttemptMetrics, ReconcilerMetrics, RelayMetrics, new_registry, release
+from outbox_relay.telemetry.metrics import AttemptMetrics, ReconcilerMetrics, RelayMetrics, child, new_registry, release
 
 __all__ = [
     "AttemptLine",
@@ -29,6 +29,7 @@ __all__ = [
     "Readiness",
     "ReconcilerMetrics",
     "RelayMetrics",
+    "child",
     "configure_logging",
     "describe_error",
     "get_logger",

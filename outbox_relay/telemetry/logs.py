@@ -6,6 +6,7 @@ errors that are not our own only type and place are printed, because their messa
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 import traceback
@@ -128,13 +129,21 @@ def render_error(_logger: WrappedLogger, _method: str, event: EventDict) -> Even
     return event
 
 
+# One encoder for all lines: json.dumps makes one anew for each as soon as it is given a default.
+_encode: Final = json.JSONEncoder(default=repr, check_circular=False).encode
+
+
+def _as_json(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
+    return _encode(event)
+
+
 def configure_logging(
     *, program: str, instance: str, log_format: Literal["json", "console"] | None = None, level: str = "info"
 ) -> None:
     """Send our lines and those of libraries (from warning on) to stdout in one format."""
     number = logging.getLevelNamesMapping()[level.upper()]
     console = log_format == "console" or (log_format is None and sys.stdout.isatty())
-    renderer: Processor = structlog.dev.ConsoleRenderer() if console else structlog.processors.JSONRenderer()
+    renderer: Processor = structlog.dev.ConsoleRenderer() if console else _as_json
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,

@@ -6,10 +6,13 @@ They start at zero with the process and are lost with it; what must add up over 
 
 from __future__ import annotations
 
+from functools import lru_cache
 from importlib import metadata
+from typing import TypeVar, cast
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector
+from prometheus_client.metrics import MetricWrapperBase
 
 PROVIDER = ("provider",)
 ATTEMPT_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -17,6 +20,19 @@ LAG_BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 
 RESOLVE_BUCKETS_S = (1, 5, 10, 30, 60, 300, 900, 3600, 4 * 3600, 24 * 3600, 7 * 24 * 3600)
 POLL_BUCKETS_S = (0.6, 1, 2, 5, 10, 60, 300)
 BATCH_BUCKETS = (1, 2, 5, 10, 20, 50, 100, 200, 500)
+
+
+_Series = TypeVar("_Series", bound=MetricWrapperBase)
+
+
+def child(metric: _Series, *labels: str) -> _Series:
+    """`metric.labels(...)`, looked up once per set of labels: for what is counted with every action."""
+    return cast(_Series, _child(metric, labels))
+
+
+@lru_cache(maxsize=4096)
+def _child(metric: MetricWrapperBase, labels: tuple[str, ...]) -> MetricWrapperBase:
+    return metric.labels(*labels)
 
 
 def release() -> str:
