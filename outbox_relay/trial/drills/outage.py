@@ -1,8 +1,8 @@
-"""Drill 14: a provider is down for a quarter of the window in which a replay is safe, as six hours are of a day.
+"""Drill 14: a provider is down for "six hours", accelerated: as many actions as in hours come within seconds.
 
-Under steady load the breaker keeps the number of unknowns small, however many actions are created meanwhile; on
-recovery what is unknown is replayed, the shortest remaining window first, and everything ends confirmed once. Once with
-a reconciler at work all the time, and once with one that starts on recovery and finds all of it.
+What grows with an outage would grow with the actions created in it. The breaker keeps the number of unknowns small; on
+recovery they are replayed, the shortest remaining window first, and everything ends confirmed once. Once with nobody
+who reconciles until recovery, and once with a reconciler at work all the time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PHASES = ("alone", "attended")
 """Without a reconciler until recovery, and with one."""
 OUTAGE_S = 8.0
 WINDOW_S = 240.0
-"""Longer than four outages, because a window that ends on a loaded machine would prove nothing here."""
+"""Many outages long, because a window that ends on a loaded machine would prove nothing here."""
 OPENS_AFTER = 5
 """Troubles in a row that open the relay's breaker."""
 UNDER_WAY = 6
