@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 
 from outbox_relay.states import DeliveryState, ExecutionState, State
-from tests.ledger.factories import Stage
+from tests.ledger.factories import Stage, in_one_hour
 
 CONFIRMED = State(ExecutionState.DISPATCH_FINISHED, DeliveryState.DELIVERY_CONFIRMED)
 UNKNOWN = State(ExecutionState.DISPATCH_FINISHED, DeliveryState.DELIVERY_UNKNOWN)
@@ -84,6 +84,15 @@ def test_an_acceptance_that_waits_is_not_cancelled_away(stage: Stage) -> None:
     assert stage.report(action, token, "no_effect", retry_in_ms=0) == "applied"
     assert stage.state(action) == RETRY
     assert stage.claim()["ids"] == []
+    assert stage.resolve(action, "late_acceptance", provider_id="late-1") == "applied"
+
+
+def test_an_acceptance_that_waits_is_neither_withdrawn_nor_expired_away(stage: Stage) -> None:
+    action = stage.insert(deliver_by=in_one_hour(stage))
+    stage.late_acceptance(action)
+    assert stage.cancel(action) == "cancel_requested"
+    stage.advance(3601)
+    assert stage.one("select outbox.sweep_deadlines(10)", role="reconciler") == 0
     assert stage.resolve(action, "late_acceptance", provider_id="late-1") == "applied"
 
 
