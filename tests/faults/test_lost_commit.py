@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from outbox_relay.trial.drill import OpenScenario
 from outbox_relay.trial.drills import lost_commit
 from outbox_relay.trial.processes import HOLDING_PROFILE
 from tests.faults.judgement import assert_passed
 
 
+@pytest.mark.timeout(300)
 def test_a_claim_whose_commit_answer_was_lost_is_sent_once_and_an_outcome_is_stored_once(
     open_stage: OpenScenario,
 ) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from outbox_relay.trial.drill import OpenScenario
 from outbox_relay.trial.drills import outage
 from outbox_relay.trial.processes import TEST_PROFILE
 
 
+@pytest.mark.timeout(300)
 def test_unknowns_do_not_grow_with_an_outage_and_windows_are_spent_shortest_first(open_stage: OpenScenario) -> None:
     results = outage.run(open_stage, 40, 42, TEST_PROFILE)
     assert len(results) == 8

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from outbox_relay.trial.drill import OpenScenario
 from outbox_relay.trial.drills import unwritable
 from outbox_relay.trial.processes import HOLDING_PROFILE
 from tests.faults.judgement import assert_passed
 
 
+@pytest.mark.timeout(300)
 def test_nothing_is_sent_while_outcomes_cannot_be_stored_and_everything_known_is_stored_afterwards(
     open_stage: OpenScenario,
 ) -> None:

@@ -25,7 +25,7 @@ WITHDRAWN = {"cancelled": "cancel_requested", "late": "deadline_passed"}
 """How the agent does not want it any more, and the reason for a person to look at what only a replay could settle."""
 UNLUCKY = ("unlucky-a", "unlucky-b")
 """Answers that are lost together open a relay's breaker: there is another for what the first one leaves."""
-DELIVER_WITHIN_S = 20.0
+DELIVER_WITHIN_S = 15.0
 """Long enough for a loaded machine to send, and to be waited for once."""
 
 UNKNOWN = ("dispatch_finished", "delivery_unknown")

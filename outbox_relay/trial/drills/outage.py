@@ -1,12 +1,13 @@
-"""Drill 14: a provider is down for "six hours", accelerated: as many actions as in hours come within seconds.
+"""Drill 14: a provider is down for "six hours", accelerated: as many actions as in hours are due within seconds.
 
-What grows with an outage would grow with the actions created in it. The breaker keeps the number of unknowns small; on
+What grows with an outage would grow with the actions due in it. The breaker keeps the number of unknowns small; on
 recovery they are replayed, the shortest remaining window first, and everything ends confirmed once. Once with nobody
 who reconciles until recovery, and once with a reconciler at work all the time.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ import psycopg
 from outbox_relay.trial.drill import CONFIRMED, DrillResult, Judge, OpenScenario, keys, settle_timeout_s
 from outbox_relay.trial.faults import Fault
 from outbox_relay.trial.processes import Profile, wait_until
+from outbox_relay.trial.samples import sample_of
 from outbox_relay.trial.scenario import Scenario
 
 NAME = "outage"
@@ -34,7 +36,7 @@ OPENS_AFTER = 5
 UNDER_WAY = 6
 """Attempts that may have been under way when it opened,"""
 CLAIM_S = 0.5
-"""and what was created while a loaded machine made one claim."""
+"""and what became due while a loaded machine made one claim."""
 PROBE_GAP_S = 1.0
 """Before the first probe of an open breaker; doubled by each one that fails."""
 DISORDER_MAX = 0.25
@@ -42,7 +44,7 @@ DISORDER_MAX = 0.25
 
 
 def run(open_scenario: OpenScenario, runs: int, seed: int, profile: Profile) -> list[DrillResult]:
-    """Run both phases at every provider at once; `runs` actions are created in the course of each outage."""
+    """Run both phases at every provider at once; `runs` actions become due in the course of each outage."""
     with open_scenario(PROVIDERS, replace(profile, window_s=WINDOW_S)) as scenario:
         judge = Judge(scenario, seed)
         for phase in PHASES:
@@ -72,17 +74,26 @@ def run(open_scenario: OpenScenario, runs: int, seed: int, profile: Profile) -> 
 
 
 def _outage(scenario: Scenario, phase: str, runs: int) -> float:
-    """Everything fails while actions are created at a steady rate. Returns the seconds that it lasted."""
+    """Everything fails while actions become due at a steady rate. Returns the seconds that it lasted."""
     for place in scenario.providers.values():
         place.spoil(Fault.SERVER_ERROR, times=None)
         place.spoil(Fault.SERVER_ERROR, times=None, kind="lookup")
     began = time.monotonic()
-    for number in range(runs):
-        due = began + OUTAGE_S * number / runs
-        wait_until(lambda due=due: time.monotonic() >= due, timeout_s=OUTAGE_S, what="the next action's turn")  # type: ignore[misc]
+    with psycopg.connect(scenario.ledger.dsn("agent")) as agent, agent.cursor() as cursor:
         for provider in PROVIDERS:
-            scenario.add(provider, [keys(_prefix(phase, provider), runs)[number]])
-    wait_until(lambda: time.monotonic() >= began + OUTAGE_S, timeout_s=OUTAGE_S, what="the end of the outage")
+            sample = sample_of(provider)
+            # The last one inserted is due first, so that no other order passes for that of the windows.
+            rows = [
+                (provider, sample.operation, key, json.dumps(sample.worded(key)), OUTAGE_S * (1 - number / runs))
+                for number, key in enumerate(keys(_prefix(phase, provider), runs))
+            ]
+            cursor.executemany(
+                "insert into outbox.outbound_actions (provider, operation, idempotency_key, payload, not_before)"
+                " values (%s, %s, %s, %s, now() + %s * interval '1 s')",
+                rows,
+            )
+    inserted = time.monotonic()
+    wait_until(lambda: time.monotonic() >= inserted + OUTAGE_S, timeout_s=2 * OUTAGE_S, what="the outage to end")
     return time.monotonic() - began
 
 
