@@ -12,9 +12,10 @@ import typer
 from outbox_relay.cli.output import say, show_json, show_rows, wants_json
 from outbox_relay.errors import ConditionNotMet
 from outbox_relay.ledger.accounts import differences
-from outbox_relay.ledger.migrate import RoleNames, create_roles_sql, migrate, printed
+from outbox_relay.ledger.migrate import migrate, printed
 from outbox_relay.ledger.pool import open_ledger
 from outbox_relay.ledger.records import AccountRow
+from outbox_relay.ledger.roles import Platform, RoleNames, create_roles_sql
 from outbox_relay.providers.accounts import load_accounts
 from outbox_relay.providers.registry import load_contracts
 from outbox_relay.settings import Settings, load_settings
@@ -33,6 +34,7 @@ class Roles(StrEnum):
 def migrate_command(  # noqa: PLR0917 - options of a command are all positional to Python
     print_only: bool = typer.Option(False, "--print", help="Print the SQL of a fresh install; connect to nothing."),
     roles: Roles = typer.Option(Roles.CREATE, help="Make the roles, expect them, or print the SQL that makes them."),
+    platform: Platform = typer.Option(Platform.OWN, help="Who runs the PostgreSQL: how the roles are made."),
     testing: bool = typer.Option(False, help="Add outbox_testing.settle; refused outside the environment test."),
     agent_role: str = typer.Option("outbox_agent", help="Name of the role that agents use."),
     relay_role: str = typer.Option("outbox_relay", help="Name of the relay's role."),
@@ -47,7 +49,7 @@ def migrate_command(  # noqa: PLR0917 - options of a command are all positional 
     """
     names = RoleNames(agent_role, relay_role, reconciler_role, operator_role, capture_role)
     if roles is Roles.PRINT:
-        sys.stdout.write(create_roles_sql(names))
+        sys.stdout.write(create_roles_sql(names, platform))
         return
     settings = load_settings()
     environment = settings.needed_environment()
@@ -68,9 +70,10 @@ def migrate_command(  # noqa: PLR0917 - options of a command are all positional 
         environment=environment,
         roles=names,
         create_roles=roles is Roles.CREATE,
+        platform=platform,
         testing=testing,
         passwords=passwords,
-        progress=lambda name: None if wants_json() else say(f"applying {name}"),
+        progress=lambda doing: None if wants_json() else say(doing),
     )
     if wants_json():
         show_json({"applied": applied})

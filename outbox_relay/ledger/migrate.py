@@ -9,36 +9,22 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg
-from psycopg import sql
 
 from outbox_relay.errors import LedgerMismatch, LedgerUnavailable, Refused
+from outbox_relay.ledger.roles import Platform, RoleNames, make_roles, quoted
 from outbox_relay.resources import resource
+
+__all__ = ["SCHEMA_VERSION", "RoleNames", "Script", "migrate", "printed", "scripts"]
 
 SCHEMA_VERSION = 2
 """The newest migration this code knows. A ledger with a newer one is refused."""
 
 _LOCK = 7_305_808_869_231_650_164
 """Key of the advisory lock that racing migrations wait for; any constant does, this one spells nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class RoleNames:
-    """The names of the five roles. Roles are cluster-wide, so two ledgers in one cluster need distinct names."""
-
-    agent: str = "outbox_agent"
-    relay: str = "outbox_relay"
-    reconciler: str = "outbox_reconciler"
-    operator: str = "outbox_operator"
-    capture: str = "outbox_capture"
-
-    def items(self) -> Iterator[tuple[str, str]]:
-        """Yield (part, role name)."""
-        for field in fields(self):
-            yield field.name, getattr(self, field.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,21 +73,8 @@ def _filled(path: Path, roles: RoleNames) -> str:
     text = path.read_text()
     if path.parent.name == "ledger":
         for part, name in roles.items():
-            text = text.replace("{" + part + "}", '"' + name.replace('"', '""') + '"')
+            text = text.replace("{" + part + "}", quoted(name))
     return text
-
-
-def create_roles_sql(roles: RoleNames) -> str:
-    """Return the statements that make the roles, for a DBA who makes them by hand."""
-    lines = []
-    for part, name in roles.items():
-        option = " replication" if part == "capture" else ""
-        lines.append(f"create role {_quoted(name)} login{option};")
-    return "\n".join(lines) + "\n"
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def printed(*, environment: str, roles: RoleNames | None = None, testing: bool = False) -> str:
@@ -130,6 +103,7 @@ def migrate(
     environment: str,
     roles: RoleNames | None = None,
     create_roles: bool = True,
+    platform: Platform = Platform.OWN,
     testing: bool = False,
     passwords: Mapping[str, str] | None = None,
     patience_s: float = 10,
@@ -139,19 +113,22 @@ def migrate(
 
     `passwords` maps a part (agent, relay, reconciler, operator, capture) to the password its role is given.
     Raises LedgerMismatch for a foreign schema, another environment, a changed migration or a newer ledger, Refused
-    when the owner may not do it, LedgerUnavailable when a lock is not free within `patience_s`.
+    when the owner may not do it, LedgerUnavailable when a lock is not free within `patience_s`: agents queue behind a
+    migration that waits. Another migrator is waited for as long as it takes. `progress` hears what is being done.
     """
     roles = roles or RoleNames()
     try:
         connection = psycopg.connect(dsn, autocommit=True, application_name="outbox migrate")
     except psycopg.OperationalError as error:
         raise LedgerUnavailable(f"cannot connect to the database: {error}".strip()) from error
+    # A snapshot from before the wait would hide what another migrator did meanwhile.
+    connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
     with _explained(), connection, connection.transaction():
+        _wait_for_other_migrators(connection, progress)
         connection.execute("select set_config('lock_timeout', %s, true)", [f"{int(patience_s * 1000)}ms"])
-        connection.execute("select pg_advisory_xact_lock(%s)", [_LOCK])
         _refuse_foreign_schema(connection)
         if create_roles:
-            _create_roles(connection, roles, passwords or {})
+            make_roles(connection, roles, passwords or {}, platform)
         _run(connection, _BOOKKEEPING)
         applied = _apply(connection, scripts(roles, testing=testing), progress)
         _settle_environment(connection, environment)
@@ -164,7 +141,7 @@ def _explained() -> Iterator[None]:
     try:
         yield
     except psycopg.errors.LockNotAvailable as error:
-        message = "another migration, or a long transaction that uses the ledger, holds a lock; nothing was changed"
+        message = "a long transaction that uses the ledger holds a lock; nothing was changed"
         raise LedgerUnavailable(message, hint="let it end, then migrate again") from error
     except psycopg.errors.UndefinedObject as error:
         message = f"{error.diag.message_primary}; nothing was changed"
@@ -177,6 +154,17 @@ def _explained() -> Iterator[None]:
             "them made by whoever may (outbox migrate --roles=print) and use --roles=existing"
         )
         raise Refused(message, hint=hint) from error
+
+
+def _wait_for_other_migrators(connection: psycopg.Connection, progress: Callable[[str], None]) -> None:
+    # Nobody queues behind this lock but migrators, so no timeout of the role or the database may cut it.
+    newer = ["transaction_timeout"] if connection.info.server_version >= 170_000 else []
+    for name in ("lock_timeout", "statement_timeout", *newer):
+        connection.execute("select set_config(%s, '0', true)", [name])
+    row = connection.execute("select pg_try_advisory_xact_lock(%s)", [_LOCK]).fetchone()
+    if not row or not row[0]:
+        progress("waiting for another migration to end")
+        connection.execute("select pg_advisory_xact_lock(%s)", [_LOCK])
 
 
 def _refuse_foreign_schema(connection: psycopg.Connection) -> None:
@@ -196,18 +184,6 @@ def _has_objects(connection: psycopg.Connection) -> bool:
     return bool(row and row[0])
 
 
-def _create_roles(connection: psycopg.Connection, roles: RoleNames, passwords: Mapping[str, str]) -> None:
-    for part, name in roles.items():
-        identifier = sql.Identifier(name)
-        found = connection.execute("select 1 from pg_roles where rolname = %s", [name]).fetchone()
-        if found is None:
-            option = sql.SQL(" replication" if part == "capture" else "")
-            connection.execute(sql.SQL("create role {} login{}").format(identifier, option))
-        if part in passwords:
-            statement = sql.SQL("alter role {} password {}").format(identifier, sql.Literal(passwords[part]))
-            connection.execute(statement)
-
-
 def _apply(connection: psycopg.Connection, found: list[Script], progress: Callable[[str], None]) -> list[str]:
     migrations: dict[int, str] = dict(
         connection.execute("select version, checksum from outbox.schema_migrations").fetchall()
@@ -222,7 +198,7 @@ def _apply(connection: psycopg.Connection, found: list[Script], progress: Callab
     # Functions name each other in any order: first without looking inside, then once more with every body checked.
     connection.execute("set local check_function_bodies = off")
     for script in todo:
-        progress(script.name)
+        progress(f"applying {script.name}")
         _run(connection, script.text)
         table, columns, values = _receipt(script)
         key = "name" if script.version is None else "version"

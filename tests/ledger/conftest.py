@@ -29,13 +29,18 @@ def older_bindir() -> Path | None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """The core on every server there is."""
     bindir = older_bindir()
-    if "ledger" in metafunc.fixturenames and bindir and metafunc.module.__name__.split(".")[-1] in CORE:
-        metafunc.parametrize("ledger", ["newest", f"postgresql-{bindir.parent.name}"], indirect=True, scope="function")
+    module = metafunc.module.__name__.split(".")[-1]
+    older = f"postgresql-{bindir.parent.name if bindir else 'older'}"
+    for fixture in ("ledger", "any_server"):
+        if fixture in metafunc.fixturenames and (module in CORE or fixture == "any_server"):
+            metafunc.parametrize(fixture, ["newest", older], indirect=True, scope="function")
 
 
 @pytest.fixture(scope="session")
 def older_server() -> Iterator[PostgresServer]:
     """The older server, migrated once."""
+    if older_bindir() is None:
+        pytest.skip("no PostgreSQL 14 to 17 is installed below /usr/lib/postgresql")
     place = LocalPlace()
     place.stack = Stack(ROOT / "build", durable=False, name="tests-older")
     with pytest.MonkeyPatch.context() as patch:
@@ -69,6 +74,13 @@ def ledger(request: pytest.FixtureRequest) -> Iterator[TrialDatabase]:
         server, template = request.getfixturevalue("older_server"), TEMPLATE
     with cloned(server, template) as database:
         yield database
+
+
+@pytest.fixture
+def any_server(request: pytest.FixtureRequest) -> PostgresServer:
+    """The newest server, and then the older one."""
+    chosen: PostgresServer = request.getfixturevalue("postgres_server" if request.param == "newest" else "older_server")
+    return chosen
 
 
 @pytest.fixture

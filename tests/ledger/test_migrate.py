@@ -13,8 +13,9 @@ import pytest
 from psycopg import sql
 
 from outbox_relay.errors import LedgerMismatch, OutboxError
-from outbox_relay.ledger.migrate import RoleNames, create_roles_sql, migrate, printed
+from outbox_relay.ledger.migrate import migrate, printed
 from outbox_relay.ledger.pool import open_ledger
+from outbox_relay.ledger.roles import RoleNames, create_roles_sql
 from tests.ledger.factories import Row, Stage
 from tests.plugins.postgres import PostgresServer, TrialDatabase, drop_database, make_database
 
@@ -242,13 +243,3 @@ def test_an_owner_without_rights_is_told_which(empty: TrialDatabase, names: Role
         migrate(empty.dsn(owner), environment="test", roles=names, create_roles=False)
     assert isinstance(refused.value.__cause__, psycopg.Error)
     assert refused.value.hint
-
-
-def test_a_migration_that_waits_too_long_says_for_what(empty: TrialDatabase) -> None:
-    """Another one holds the lock; this one gives up and changes nothing."""
-    from outbox_relay.ledger.migrate import _LOCK
-
-    holder = empty.connect()
-    holder.execute("select pg_advisory_lock(%s)", [_LOCK])
-    with pytest.raises(OutboxError, match="another migration"):
-        migrate(empty.dsn(), environment="test", patience_s=0.2)
