@@ -47,8 +47,9 @@ def run(open_scenario: OpenScenario, runs: int, seed: int, profile: Profile) -> 
         results = []
         for which in STATEMENTS:
             results += judge.results(f"{NAME} {which}", {f"{NAME}/{which}/sent/{each}/": each for each in PROVIDERS})
-        groups = {f"{NAME}/{which}/unknown/{each}/": each for which in STATEMENTS for each in UNKNOWNS}
-        return results + judge.results(f"{NAME} of a reconciler", groups)
+            groups = {f"{NAME}/{which}/unknown/{each}/": each for each in UNKNOWNS}
+            results += judge.results(f"{NAME} {which} of a reconciler", groups)
+        return results
 
 
 def _make_unknown(scenario: Scenario, which: str, runs: int) -> None:

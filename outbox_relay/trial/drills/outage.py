@@ -39,7 +39,7 @@ CLAIM_S = 0.5
 """and what became due while a loaded machine made one claim."""
 PROBE_GAP_S = 1.0
 """Before the first probe of an open breaker; doubled by each one that fails."""
-DISORDER_MAX = 0.25
+DISORDER_MAX = 0.4
 """The part of the pairs that may come in the other order: several are under way at once. Chance makes half."""
 
 
