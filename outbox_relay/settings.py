@@ -137,6 +137,10 @@ class Settings(BaseSettings):
         400, ge=0, le=36_500, description="Events and evidence go so long after the last change; 0: never."
     )
 
+    notify: bool = Field(
+        False, description="on: every stored change also notifies the channel outbox_changes, without content."
+    )
+
     listen: str = Field("127.0.0.1:9464", description="Address of /metrics, /livez and /readyz; port 0: any free one.")
     log_format: Literal["json", "console"] | None = Field(
         None, description="json or console; default is console on a terminal, else json."

@@ -196,7 +196,13 @@ async def ledger_when_there(
     while not stopping.is_set():
         try:
             return await stack.enter_async_context(
-                open_ledger(dsn, environment=environment, application=f"outbox-{PROGRAM}", max_size=POOL_SIZE)
+                open_ledger(
+                    dsn,
+                    environment=environment,
+                    application=f"outbox-{PROGRAM}",
+                    max_size=POOL_SIZE,
+                    notify=settings.notify,
+                )
             )
         except LedgerUnavailable as error:
             instruments.log.warning("ledger_unavailable", error=describe_error(error), hint=error.hint)

@@ -171,7 +171,13 @@ async def ledger_when_there(
     delay_s = 0.2
     while not stopping.is_set():
         opening = stack.enter_async_context(
-            open_ledger(dsn, environment=environment, application=f"outbox-{PROGRAM}", max_size=POOL_SIZE)
+            open_ledger(
+                dsn,
+                environment=environment,
+                application=f"outbox-{PROGRAM}",
+                max_size=POOL_SIZE,
+                notify=settings.notify,
+            )
         )
         try:
             return await unless_stopped(opening, stopping)

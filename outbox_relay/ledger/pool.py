@@ -65,9 +65,11 @@ async def open_ledger(
     application: str,
     max_size: int = 8,
     statement_timeout_s: float = 10,
+    notify: bool = False,
 ) -> AsyncIterator[Ledger]:
     """Open a pool on the ledger at `dsn`, checked; close it at the end.
 
+    With `notify` every change that is stored through it also notifies `outbox_changes`, without content.
     Raises LedgerUnavailable when it cannot be reached within ten seconds, LedgerMismatch when its schema version or
     its environment is not what this program was built and configured for.
     """
@@ -85,7 +87,7 @@ async def open_ledger(
             "prepare_threshold": None,
             "options": (
                 f"-c statement_timeout={int(statement_timeout_s * 1000)} -c lock_timeout=5000 "
-                "-c idle_in_transaction_session_timeout=30000"
+                f"-c idle_in_transaction_session_timeout=30000{' -c outbox.notify=on' if notify else ''}"
             ),
         },
     )

@@ -46,7 +46,7 @@ def made(any_server: PostgresServer) -> Iterator[Make]:
 @pytest.fixture
 def names(any_server: PostgresServer, made: Make) -> Iterator[RoleNames]:
     """Role names of our own, dropped at the end, before whoever made them."""
-    assert made
+    del made
     mark = uuid4().hex[:6]
     names = RoleNames(*(f"{part}-of-{mark}" for part, _ in RoleNames().items()))
     yield names
@@ -57,7 +57,7 @@ def names(any_server: PostgresServer, made: Make) -> Iterator[RoleNames]:
 @pytest.fixture
 def empty(any_server: PostgresServer, names: RoleNames) -> Iterator[TrialDatabase]:
     """A database without a ledger; gone before the roles that come to have rights in it are dropped."""
-    assert names
+    del names
     database = make_database(any_server)
     yield database
     drop_database(database)

@@ -70,5 +70,9 @@ begin
            n.created_by, n.updated_at
       from new_rows n join old_rows o using (action_id) cross join outbox.ledger l
      where n.event_sequence > o.event_sequence;
+  -- Opt-in, by a setting of the session that writes outcomes: a hint without content. Never at INSERT: ADR 10.
+  if found and current_setting('outbox.notify', true) = 'on' then
+    perform pg_notify('outbox_changes', '');
+  end if;
   return null;
 end $$;
