@@ -149,10 +149,13 @@ def test_a_replay_that_was_answered_is_no_longer_in_flight(stage: Stage) -> None
 
 def test_no_replay_without_the_claim(stage: Stage) -> None:
     action = stage.attempt("response_lost")
-    assert replayed(stage, action, uuid4()) == []
+    assert replayed(stage, action, uuid4()) == [], "nobody's"
+    assert stage.look()["ids"] == [action]
+    assert replayed(stage, action, uuid4()) == [], "somebody else's"
+    late = stage.attempt("response_lost")
     token = stage.look(lease_ms=0)["token"]
-    assert replayed(stage, action, token) == [], "it ran out"
-    assert stage.facts(action)["attempt_count"] == 1
+    assert replayed(stage, late, token) == [], "it ran out"
+    assert {stage.facts(each)["attempt_count"] for each in (action, late)} == {1}
 
 
 def test_no_replay_once_a_cancel_was_asked_for(stage: Stage) -> None:
