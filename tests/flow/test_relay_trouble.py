@@ -195,6 +195,26 @@ async def test_a_claim_that_stays_lost_is_not_sent_and_becomes_unknown(stage: Sc
     assert stage.providers["resend"].book.requests() == []
 
 
+async def test_a_claim_whose_answer_came_after_its_lease_is_not_sent(stage: Scenario) -> None:
+    """The lease counts from before the question: an answer that was long on its way leaves nothing of it."""
+    condition = "exists (select from outbox.work_queue q where q.action_id = a.action_id and q.claimed_until > now())"
+
+    class Slow(Claims):
+        async def claim(
+            self, demands: Sequence[Demand], *, token: ClaimToken, lease_s: float, deadline_s: float, worker: str
+        ) -> list[Claim]:
+            got = await super().claim(demands, token=token, lease_s=lease_s, deadline_s=deadline_s, worker=worker)
+            if got:
+                await until(lambda: stage.count(condition) == 0, "the lease to end on the way")
+            return got
+
+    stage.add("resend", ["deploy:1"])
+    async with running(stage, claims=lambda ledger: Slow(ledger._session), lease_s=1.6, deadline_s=1.0) as relay:
+        await until(lambda: relay.value("outbox_released_total") >= 1, "the claim to be given up unsent")
+        assert stage.providers["resend"].book.requests() == []
+        assert await relay.stop() == 0
+
+
 async def test_an_outcome_whose_commit_was_lost_is_stored_once_and_no_claim_counts_as_lost(stage: Scenario) -> None:
     stage.add("resend", [f"deploy:{number}" for number in range(5)])
     async with running(stage, outcomes=lambda ledger: OutcomesLosingAnswers(ledger, lost=2)) as relay:
