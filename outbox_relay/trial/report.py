@@ -1,14 +1,19 @@
-"""The report of the drills, `build/drill-report.json`: written after every drill, so that a stopped run can go on."""
+"""The report of the drills, `build/drill-report.json`: written after every drill, so that a stopped run can go on.
+
+What another version of the programs has shown is never taken over: every report names the sources that it is about.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import outbox_relay
 from outbox_relay.trial.drill import DrillResult
-from outbox_relay.trial.planted import Catch
+from outbox_relay.trial.planted import Catch, PlantedBug
 from outbox_relay.trial.processes import Profile
 
 
@@ -22,26 +27,41 @@ class Order:
 
 
 Entry = dict[str, object]
-NOTHING_PLANTED: Entry = {"total": 0, "caught": 0, "list": []}
+ROOT = Path(outbox_relay.__file__).resolve().parent.parent
+PROGRAMS = ("outbox_relay", "reconciler", "schemas")
+
+
+def digest_of(root: Path = ROOT) -> str:
+    """Which programs were on trial: a hash of everything that is theirs."""
+    digest = hashlib.sha256()
+    for file in sorted(file for folder in PROGRAMS for file in (root / folder).rglob("*") if file.is_file()):
+        if "__pycache__" not in file.parts:
+            digest.update(str(file.relative_to(root)).encode() + b"\0" + file.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
 
 
 class Report:
-    """Collects entries; `resume` keeps those that the file has."""
+    """Collects entries. Those of an unfinished report of the same programs are kept, of a finished one on demand."""
 
     def __init__(self, path: Path, *, resume: bool = False) -> None:
         self.path = path
+        self.programs = digest_of()
+        self.finished = False
         self._drills: list[Entry] = []
-        self._planted: Entry = NOTHING_PLANTED
-        if resume and path.exists():
-            known = json.loads(path.read_text())
+        self._planted: list[Entry] = []
+        self._unplanted: dict[str, str] | None = None
+        self._planted_total = 0
+        known = json.loads(path.read_text()) if path.exists() else {}
+        if known.get("programs") == self.programs and (resume or not known["finished"]):
             self._drills = [entry for entry in known["drills"] if entry["passed"]]
-            self._planted = known["planted_bugs"]
+            self._planted = [entry for entry in known["planted_bugs"]["list"] if entry["caught"]]
 
     @property
     def passed(self) -> bool:
-        """True when every drill in it passed and every planted bug was caught."""
-        everything = all(entry["passed"] for entry in self._drills)
-        return everything and self._planted["caught"] == self._planted["total"]
+        """True when every drill in it passed, every planted bug was caught, and no catcher fails without a bug."""
+        caught = [entry for entry in self._planted if entry["caught"]]
+        drills = all(entry["passed"] for entry in self._drills)
+        return drills and len(caught) == self._planted_total and not self._unplanted
 
     def has(self, drill: str, order: Order) -> bool:
         """Whether this very drill is in it."""
@@ -78,15 +98,48 @@ class Report:
         )
         self._write()
 
-    def add_planted(self, catches: Sequence[Catch]) -> None:
-        """Write down which planted bugs were caught."""
-        caught = sum(catch.caught for catch in catches)
-        self._planted = {"total": len(catches), "caught": caught, "list": [asdict(catch) for catch in catches]}
+    def caught(self, bug: PlantedBug) -> bool:
+        """Whether this very bug was caught already."""
+        return any(entry["name"] == bug.name and entry["caught_by"] == bug.caught_by for entry in self._planted)
+
+    def expect_planted(self, bugs: Sequence[PlantedBug]) -> None:
+        """So many bugs must be caught; forget those that are planted no more."""
+        names = {bug.name for bug in bugs}
+        self._planted = [entry for entry in self._planted if entry["name"] in names]
+        self._planted_total = len(bugs)
+        self._write()
+
+    def add_planted(self, catch: Catch) -> None:
+        """Write down whether a planted bug was caught."""
+        self._planted.append(asdict(catch))
+        self._write()
+
+    def add_unplanted(self, failures: Mapping[str, str]) -> None:
+        """Write down which catchers fail without any bug, and hence prove nothing."""
+        self._unplanted = dict(failures)
+        self._write()
+
+    def finish(self) -> None:
+        """Everything that was asked for is in it: the next run starts afresh."""
+        self.finished = True
         self._write()
 
     def _write(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        document = {"ok": self.passed, "drills": self._drills, "planted_bugs": self._planted}
+        planted = {
+            "total": self._planted_total,
+            "caught": sum(bool(entry["caught"]) for entry in self._planted),
+            # None: not run yet. Empty: each catcher passes in a copy without a bug.
+            "failing_without_a_bug": self._unplanted,
+            "list": self._planted,
+        }
+        document = {
+            "ok": self.passed,
+            "finished": self.finished,
+            "programs": self.programs,
+            "drills": self._drills,
+            "planted_bugs": planted,
+        }
         part = self.path.with_suffix(".part")
         part.write_text(json.dumps(document, indent=2) + "\n")
         part.replace(self.path)

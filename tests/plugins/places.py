@@ -1,16 +1,18 @@
 """Where the tests' PostgreSQL, broker and Connect run: started from packages, or in containers (STACK=containers).
 
-The one seam between the two. Everything else in the suite sees addresses only.
+Or they run already (STACK=given), as for a test run inside another one. The one seam between the three. Everything
+else in the suite sees addresses only.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
+from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
@@ -100,15 +102,54 @@ class LocalPlace:
         self.stack.stop()
 
 
+class GivenPlace:
+    """Servers that somebody else started and ends: STACK_POSTGRES (the owner's URL), STACK_KAFKA, STACK_CONNECT."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+
+    def prepare(self, say: Callable[[str], None], *, kafka: bool) -> None:
+        """Nothing: they run."""
+
+    def start_postgres(self) -> None:
+        """Nothing: it runs."""
+
+    def start_connect(self) -> None:
+        """Nothing: they run."""
+
+    def dsn(self, database: str, role: str) -> str:
+        """The owner's URL for another database, or without a password for another role."""
+        parts = urlsplit(self._environ["STACK_POSTGRES"])
+        place = parts.netloc if role == OWNER else f"{role}@{parts.netloc.rpartition('@')[2]}"
+        return urlunsplit(parts._replace(netloc=place, path=f"/{database}"))
+
+    def capture_url(self, database: str, role: str) -> str:
+        """The same: whoever gave them runs on one machine."""
+        return self.dsn(database, role)
+
+    def bootstrap(self) -> str:
+        """The broker."""
+        return self._environ["STACK_KAFKA"]
+
+    def connect_url(self) -> str:
+        """The worker."""
+        return self._environ["STACK_CONNECT"]
+
+    def stop(self) -> None:
+        """Nothing: they are somebody else's."""
+
+
 def make_place() -> Place:
-    """Choose by STACK: local (default) or containers."""
+    """Choose by STACK: local (default), containers or given."""
     match os.environ.get("STACK", "local"):
         case "local":
             return LocalPlace()
         case "containers":
             return _containers()
+        case "given":
+            return GivenPlace(os.environ)
         case other:
-            raise pytest.UsageError(f"STACK={other} is neither local nor containers")
+            raise pytest.UsageError(f"STACK={other} is none of local, containers and given")
 
 
 def _containers() -> Place:

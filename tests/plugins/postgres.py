@@ -16,7 +16,8 @@ from psycopg import sql
 
 from tests.plugins.places import OWNER, Place, make_place
 
-TEMPLATE = "ledger_template"
+TEMPLATE = f"ledger_template_{uuid4().hex[:8]}"
+"""Of this session: a server may serve several."""
 ENVIRONMENT = "test"
 ROLES = ("agent", "relay", "reconciler", "operator", "capture")
 PLACE = pytest.StashKey[Place]()
@@ -117,13 +118,14 @@ def postgres_server(pytestconfig: pytest.Config) -> PostgresServer:
 
 
 @pytest.fixture(scope="session")
-def ledger_template(postgres_server: PostgresServer) -> str:
+def ledger_template(postgres_server: PostgresServer) -> Iterator[str]:
     """The name of a migrated database in the environment `test`; clone it, never connect to it."""
     from outbox_relay.ledger.migrate import migrate
 
     postgres_server.execute(sql.SQL("create database {}").format(sql.Identifier(TEMPLATE)))
     migrate(postgres_server.dsn(TEMPLATE), environment=ENVIRONMENT, testing=True)
-    return TEMPLATE
+    yield TEMPLATE
+    postgres_server.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(TEMPLATE)))
 
 
 @pytest.fixture
