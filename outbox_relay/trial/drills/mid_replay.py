@@ -93,7 +93,7 @@ def _freeze(scenario: Scenario, judge: Judge, batch: str, size: int) -> None:
         frozen.thaw()
         wait_until(
             lambda: scenario.late_acceptances() >= late,
-            timeout_s=settle_timeout_s(scenario.profile),
+            timeout_s=_soon_s(scenario),
             what=f"{late} late acceptances to be kept",
             poll_s=0.1,
         )
@@ -163,8 +163,13 @@ def _wait_leases_over(scenario: Scenario, batch: str) -> None:
 def _wait_closed(scenario: Scenario) -> None:
     """Everything is settled, also what an operator sent again. Nobody but a relay does that, and one is started."""
     relay = scenario.start_relay("closing")
-    scenario.wait_settled(timeout_s=settle_timeout_s(scenario.profile))
+    scenario.wait_settled(timeout_s=_soon_s(scenario))
     relay.terminate()
+
+
+def _soon_s(scenario: Scenario) -> float:
+    """Until the last attempt can no longer be on its way, and may be made again; and a loaded machine's time."""
+    return scenario.profile.lease_s + scenario.profile.deadline_s + 60
 
 
 def _judge(judge: Judge) -> None:
