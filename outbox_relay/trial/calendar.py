@@ -16,7 +16,7 @@ from outbox_relay.trial.processes import wait_until
 from outbox_relay.trial.scenario import Scenario
 
 UNCLAIMED_WITHIN_S = 60.0
-QUIET_S = 4.0
+QUIET_S = 2.0
 """So long the programs get to do what is due before more time passes."""
 
 LATER = sql.SQL(
