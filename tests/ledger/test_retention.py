@@ -118,11 +118,22 @@ def test_an_open_review_keeps_what_its_reader_must_see(stage: Stage) -> None:
     assert redact(stage) == 1
 
 
+def test_what_comes_up_after_redaction_keeps_its_history_until_it_is_closed(stage: Stage) -> None:
+    action = stage.attempt("accepted", provider_id="id-1")
+    stage.advance(31 * DAY)
+    assert redact(stage) == 1
+    stage.late_acceptance(action, "id-2")
+    stage.advance(400 * DAY)
+    assert forget(stage) == 0
+    stage.decide(stage.review_of(action), "noted")
+    assert forget(stage) == 1
+
+
 def test_history_goes_after_the_payload_and_leaves_a_note(stage: Stage) -> None:
     settled = stage.attempt("refused", evidence=QUOTE)
     unknown = stage.attempt("response_lost", evidence=QUOTE | {"kind": "no_response", "proves": "nothing"})
     stage.advance(31 * DAY)
-    assert (redact(stage), forget(stage)) == (1, 0)
+    assert (redact(stage), forget(stage), forget(stage, redacted_days=0)) == (1, 0, 0)
     stage.advance(89 * DAY)
     assert forget(stage) == 0
     before = stage.everything(unknown)

@@ -1,5 +1,5 @@
 -- Retention, second step: deletes the events and the evidence of actions that were redacted at least p_redacted_days ago
--- and whose last change is at least p_days old, and notes that it did. The row, its key and its reviews stay.
+-- (so they are settled) and whose last change is at least p_days old, and notes that it did. The row, its key and its reviews stay.
 -- Looks at p_limit actions from p_after on; looked_until is where the next call goes on, null at the end.
 -- Lock order: as in redact_settled, then events. Errors: OB011 for less than a day.
 create or replace function outbox.delete_history(
@@ -29,7 +29,6 @@ begin
     select a.action_id from outbox.outbound_actions a
      where a.action_id = any (v_looked) and a.history_deleted_at is null
        and a.updated_at < v_now - p_days * interval '1 day'
-       and a.delivery_state not in ('delivery_pending', 'delivery_unknown')
        and not exists (select from outbox.reviews r where r.action_id = a.action_id and r.closed_at is null)
      order by a.action_id for update skip locked);
   update outbox.outbound_actions a set history_deleted_at = v_now where a.action_id = any (v_ids);

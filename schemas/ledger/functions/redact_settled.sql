@@ -27,7 +27,6 @@ begin
     select a.action_id from outbox.outbound_actions a
      where a.action_id = any (v_looked) and a.redacted_at is null and a.updated_at < v_before
        and a.delivery_state not in ('delivery_pending', 'delivery_unknown')
-       and not exists (select from outbox.work_queue q where q.action_id = a.action_id)
        and not exists (select from outbox.reviews r where r.action_id = a.action_id and r.closed_at is null)
      order by a.action_id for update skip locked);
   update outbox.outbound_actions a set payload = '{}', recipient = null, redacted_at = outbox.now()
