@@ -22,9 +22,19 @@ from outbox_relay.providers.contract import ProviderContract
 
 
 async def attempt(
-    claim: Claim, contract: ProviderContract, account: Account, sender: Sender, lease: Lease, *, deadline_s: float
+    claim: Claim,
+    contract: ProviderContract,
+    account: Account,
+    sender: Sender,
+    lease: Lease,
+    *,
+    deadline_s: float,
+    brief: bool = False,
 ) -> Classification:
-    """Send the claim's action once, at most, and say what that proved. Raises nothing that the network causes."""
+    """Send the claim's action once, at most, and say what that proved. Raises nothing that the network causes.
+
+    `brief`: see `classify`.
+    """
     try:
         request = render(claim, contract, account)
         if account.mode != "live" or claim.mode != "live":
@@ -33,7 +43,7 @@ async def attempt(
     except CannotRender as reason:
         return not_sent(Finding.HELD, reason.reason, attempt=claim.attempt, message=str(reason))
     sent = await sender.send(request, deadline_s=deadline_s, may_send=lambda: lease.covers(deadline_s))
-    return classify(sent, contract.operations[claim.operation], request, attempt=claim.attempt)
+    return classify(sent, contract.operations[claim.operation], request, attempt=claim.attempt, brief=brief)
 
 
 async def look_up(

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Final, TypeVar, assert_never
 
 from outbox_relay.attempt.cleaning import excerpt, kept_headers
-from outbox_relay.attempt.reading import ReadAnswer, as_id
+from outbox_relay.attempt.reading import SPOKEN_OF, ReadAnswer, as_id
 from outbox_relay.attempt.request import Request
 from outbox_relay.attempt.retry_after import longest, read_reset, read_retry_after
 from outbox_relay.ledger.records import Evidence
@@ -20,7 +20,6 @@ from outbox_relay.providers.contract import Operation
 from outbox_relay.providers.exchange import Transmission
 from outbox_relay.providers.parts import AnswerRule, ThrottleRule
 from outbox_relay.states import Event
-
 
 REDIRECTED: Final = "redirected"
 """Reason of an answer that points elsewhere: never followed; the configured address is wrong."""
@@ -104,17 +103,30 @@ class _Verdict:
 
 
 def classify(
-    transmission: Transmission, operation: Operation, request: Request, *, attempt: int | None = None
+    transmission: Transmission,
+    operation: Operation,
+    request: Request,
+    *,
+    attempt: int | None = None,
+    brief: bool = False,
 ) -> Classification:
-    """Name what the attempt proved."""
+    """Name what the attempt proved. With `brief`, a plain acceptance comes with the evidence that tells it apart only.
+
+    Such evidence is needed if the acceptance comes too late and at no other time: status, phase, attempt and the
+    provider's id prove it; the address and the bytes are the claim's own.
+    """
     read = None if transmission.answer is None else ReadAnswer(transmission.answer)
     verdict = _without_answer(transmission) if read is None else _with_answer(read, operation)
     replayed = read is not None and _is_replayed(read, operation)
     reason = f"replayed_{verdict.reason}" if replayed and verdict.finding is Finding.UNKNOWN else verdict.reason
+    if brief and verdict.finding is Finding.ACCEPTED:
+        evidence = _brief_evidence(transmission, verdict, attempt=attempt)
+    else:
+        evidence = _evidence(transmission, operation, request, verdict, reason=reason, attempt=attempt)
     return Classification(
         finding=verdict.finding,
         reason=reason,
-        evidence=_evidence(transmission, operation, request, verdict, reason=reason, attempt=attempt),
+        evidence=evidence,
         provider_id=verdict.provider_id,
         retry_after_s=verdict.retry_after_s,
         pause_account=verdict.pause_account,
@@ -155,22 +167,30 @@ def _with_answer(read: ReadAnswer, operation: Operation) -> _Verdict:
     answer = read.answer
     if not answer.complete:
         return _Verdict(Finding.UNKNOWN, f"answer_broken_off_http_{answer.status}")
+    if answer.status not in SPOKEN_OF.of(operation):
+        return _by_status(read, operation)
     by_key = _about_the_key(read, operation)
     if by_key is not None:
         return by_key
     throttle = _first(operation.throttling, read)
     if throttle is not None:
         return _throttled(throttle, read)
-    asked = read_retry_after(answer)
     hold = _first(operation.holds, read)
     if hold is not None:
-        return _Verdict(Finding.HELD, _reason(hold, read), retry_after_s=asked, pause_account=hold.pauses_account)
+        return _Verdict(
+            Finding.HELD, _reason(hold, read), retry_after_s=read_retry_after(answer), pause_account=hold.pauses_account
+        )
     refusal = _first(operation.refusals, read)
     if refusal is not None:
         return _Verdict(Finding.REFUSED, _reason(refusal, read))
-    if answer.status in operation.acceptance.statuses:
+    return _by_status(read, operation)
+
+
+def _by_status(read: ReadAnswer, operation: Operation) -> _Verdict:
+    """For answers of which no rule speaks."""
+    if read.answer.status in operation.acceptance.statuses:
         return _accepted(read, operation)
-    return _ununderstood(read, operation, asked)
+    return _ununderstood(read, operation)
 
 
 def _about_the_key(read: ReadAnswer, operation: Operation) -> _Verdict | None:
@@ -194,13 +214,13 @@ def _accepted(read: ReadAnswer, operation: Operation) -> _Verdict:
     return _Verdict(Finding.ACCEPTED, f"http_{read.answer.status}", provider_id=provider_id)
 
 
-def _ununderstood(read: ReadAnswer, operation: Operation, asked: float | None) -> _Verdict:
+def _ununderstood(read: ReadAnswer, operation: Operation) -> _Verdict:
     status = read.answer.status
     if 300 <= status < 400:
         # Never followed. The address in the configuration is wrong, which concerns every action of the account.
         finding = Finding.HELD if operation.redirects_do_nothing else Finding.UNKNOWN
         return _Verdict(finding, REDIRECTED, pause_account=True)
-    return _Verdict(Finding.UNKNOWN, f"http_{status}", retry_after_s=asked)
+    return _Verdict(Finding.UNKNOWN, f"http_{status}", retry_after_s=read_retry_after(read.answer))
 
 
 def _throttled(rule: ThrottleRule, read: ReadAnswer) -> _Verdict:
@@ -229,6 +249,18 @@ def _is_replayed(read: ReadAnswer, operation: Operation) -> bool:
 def _message(transmission: Transmission, finding: Finding, reason: str) -> str:
     status = "" if transmission.answer is None else f", status {transmission.answer.status}"
     return f"{finding.value}: {reason} (phase {transmission.phase.value}{status})"
+
+
+def _brief_evidence(transmission: Transmission, verdict: _Verdict, *, attempt: int | None) -> Evidence:
+    return Evidence(
+        kind="response",
+        proves=_PROVES[verdict.finding],
+        reason=verdict.reason,
+        attempt=attempt,
+        phase=transmission.phase.value,
+        status=None if transmission.answer is None else transmission.answer.status,
+        provider_id=verdict.provider_id,
+    )
 
 
 def _evidence(

@@ -41,7 +41,7 @@ def clean(text: str, *, limit: int = EXCERPT_LIMIT, secrets: Iterable[str] = ())
         if len(secret) >= _MIN_SECRET:
             text = text.replace(secret, "***")
     cut = text if len(text) <= limit else f"{text[: limit - 1]}…"
-    return _UNFIT.sub("\ufffd", cut)
+    return cut if cut.isascii() and cut.isprintable() else _UNFIT.sub("\ufffd", cut)
 
 
 def excerpt(answer: Answer, secrets: Iterable[str] = ()) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from decimal import Decimal
 from functools import lru_cache
@@ -13,12 +14,23 @@ from jmespath.exceptions import JMESPathError
 from jmespath.parser import ParsedResult
 
 from outbox_relay.attempt.cleaning import clean
+from outbox_relay.attempt.remembered import Remembered
+from outbox_relay.providers.contract import Operation
 from outbox_relay.providers.exchange import Answer
 from outbox_relay.providers.parts import AnswerRule
 
 Json: TypeAlias = "str | int | Decimal | bool | list[Json] | dict[str, Json] | None"
 MAX_ID_LENGTH: Final = 255
 _INTEGER_DIGITS: Final = 4000
+
+
+_PLAIN_PATH: Final = re.compile(r"body(\.[A-Za-z_][A-Za-z0-9_]*)+")
+
+
+@lru_cache(maxsize=4096)
+def _steps(expression: str) -> tuple[str, ...] | None:
+    """The names of a path that needs no interpreter, such as body.data.id; None for everything else."""
+    return tuple(expression.split(".")[1:]) if _PLAIN_PATH.fullmatch(expression) else None
 
 
 @lru_cache(maxsize=4096)
@@ -29,18 +41,33 @@ def _compiled(expression: str) -> ParsedResult:
 class ReadAnswer:
     """An answer with its body parsed, if it can be parsed."""
 
-    __slots__ = ("answer", "document", "readable")
+    __slots__ = ("_body", "_document", "answer", "readable")
 
     def __init__(self, answer: Answer) -> None:
         self.answer = answer
-        body = None if answer.capped or not answer.complete else _parsed(answer.body)
-        self.readable = body is not None
-        headers: dict[str, Json] = {name: ", ".join(values) for name, values in answer.headers.items()}
-        self.document: Mapping[str, Json] = {"status": answer.status, "headers": headers, "body": body}
+        self._body = None if answer.capped or not answer.complete else _parsed(answer.body)
+        self.readable = self._body is not None
+        self._document: Mapping[str, Json] | None = None
+
+    @property
+    def document(self) -> Mapping[str, Json]:
+        """What expressions are read against: status, headers and body."""
+        if self._document is None:
+            answer = self.answer
+            headers: dict[str, Json] = {name: ", ".join(values) for name, values in answer.headers.items()}
+            self._document = {"status": answer.status, "headers": headers, "body": self._body}
+        return self._document
 
     def read(self, expression: str) -> Json:
         """What an expression finds; None when it finds nothing or does not fit what is there."""
-        return search(expression, self.document)
+        steps = _steps(expression)
+        if steps is None:
+            return search(expression, self.document)
+        found = self._body
+        for step in steps:
+            # As JMESPath has it: nothing is found in what is no object.
+            found = found.get(step) if isinstance(found, dict) else None
+        return found
 
     def holds(self, expression: str | None) -> bool:
         """True when there is no condition, or when it reads as true in JMESPath's sense."""
@@ -78,7 +105,7 @@ def as_id(value: Json) -> str | None:
 
 def _parsed(body: bytes) -> Json:
     try:
-        parsed: Json = json.loads(body.decode(), parse_float=Decimal, parse_int=_integer, parse_constant=_no_constant)
+        parsed: Json = _DECODER.decode(body.decode())
     except (ValueError, RecursionError, ArithmeticError):
         return None
     return parsed
@@ -90,3 +117,16 @@ def _integer(digits: str) -> int | Decimal:
 
 def _no_constant(name: str) -> Json:
     raise ValueError(name)
+
+
+_DECODER: Final = json.JSONDecoder(parse_float=Decimal, parse_int=_integer, parse_constant=_no_constant)
+
+
+def _statuses_in_rules(operation: Operation) -> frozenset[int]:
+    key = operation.idempotency
+    rules = (*key.mismatch, *key.in_progress, *operation.throttling, *operation.holds, *operation.refusals)
+    return frozenset(status for rule in rules for status in rule.statuses)
+
+
+SPOKEN_OF: Final = Remembered(_statuses_in_rules)
+"""Statuses that any rule names: only these answers need to be held against the rules."""

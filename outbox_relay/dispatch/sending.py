@@ -153,7 +153,7 @@ class Dispatcher:
         account = self._accounts[claim.provider, claim.account]
         try:
             found = await attempt(
-                claim, account.contract, account, self._sender, under_way.lease, deadline_s=self._deadline_s
+                claim, account.contract, account, self._sender, under_way.lease, deadline_s=self._deadline_s, brief=True
             )
         except Exception as error:  # noqa: BLE001 - the claim must end in an outcome, then the program stops
             log_failure(self._log.bind(action_id=str(claim.action_id)), "attempt_failed", error)
