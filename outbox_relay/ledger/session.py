@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import is_dataclass
+from functools import lru_cache
 from typing import Any, LiteralString, cast
 from uuid import UUID
 
@@ -40,26 +41,35 @@ def as_json(values: Sequence[object]) -> Jsonb:
 
 
 def _plain(value: object) -> dict[str, object]:
-    # Not asdict: it copies every nested value, which costs more than the rest of an outcome's way.
-    fields: dict[str, Any] = _fields_of(value) if is_dataclass(value) else dict(cast(Row, value))
-    return {
-        (f"{name[:-2]}_ms" if name.endswith("_s") else name): (
-            milliseconds(item) if name.endswith("_s") and item is not None else _storable(item)
-        )
-        for name, item in fields.items()
-    }
+    # Not asdict: it copies every nested value, which costs more than the rest of an outcome's way. What is None is left
+    # out: every function reads records, and a record's missing field is null.
+    if is_dataclass(value):
+        named = [(out, timed, getattr(value, name)) for name, out, timed in _fields_of(value.__class__)]
+    else:
+        named = [(*_sent_as(name), item) for name, item in cast(Row, value).items()]
+    return {out: milliseconds(item) if timed else _storable(item) for out, timed, item in named if item is not None}
 
 
-def _fields_of(value: object) -> dict[str, Any]:
-    return {name: getattr(value, name) for name in value.__class__.__dataclass_fields__}  # type: ignore[attr-defined]
+@lru_cache(maxsize=64)
+def _fields_of(kind: type) -> tuple[tuple[str, str, bool], ...]:
+    """A dataclass's fields: name, name in the ledger, and whether it is a duration."""
+    return tuple((name, *_sent_as(name)) for name in kind.__dataclass_fields__)  # type: ignore[attr-defined]
+
+
+def _sent_as(name: str) -> tuple[str, bool]:
+    timed = name.endswith("_s")
+    return (f"{name[:-2]}_ms" if timed else name), timed
 
 
 def _storable(value: object) -> object:
     # jsonb refuses NUL and lone surrogates, and one such text would take its whole batch with it.
     if isinstance(value, str):
+        if value.isascii() and "\0" not in value:
+            return value
         return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode() if _is_poison(value) else value
     if is_dataclass(value):
-        return {name: _storable(item) for name, item in _fields_of(value).items()}
+        fields = _fields_of(value.__class__)
+        return {name: _storable(item) for name, _, _ in fields if (item := getattr(value, name)) is not None}
     if isinstance(value, dict):
         return {_storable(key): _storable(item) for key, item in value.items()}
     return value
