@@ -116,22 +116,21 @@ class Scenario:
 
     # ---- The supervisor -------------------------------------------------------------------------------------------
 
-    def start_relay(self, name: str = "relay", *, ready: bool = True, **environ: str) -> HttpProgram:
-        """Start a relay and wait until it is `ready`; it ends with the scenario. `environ` adds settings."""
-        return self._start(name, "outbox_relay", "relay", environ, ready=ready)
+    def start_relay(self, name: str = "relay", **environ: str) -> HttpProgram:
+        """Start a relay and wait until it is ready; it ends with the scenario. `environ` adds settings."""
+        return self.begin_relay(name, **environ).wait_ready()
+
+    def begin_relay(self, name: str, **environ: str) -> HttpProgram:
+        """Start a relay that may not become ready."""
+        return self._start(name, "outbox_relay", "relay", environ)
 
     def start_reconciler(self, name: str = "reconciler", **environ: str) -> HttpProgram:
         """Start a reconciler and wait until it is ready; it ends with the scenario."""
-        return self._start(name, "reconciler", "reconciler", environ)
+        return self._start(name, "reconciler", "reconciler", environ).wait_ready()
 
-    def _start(
-        self, name: str, module: str, role: str, environ: Mapping[str, str], *, ready: bool = True
-    ) -> HttpProgram:
+    def _start(self, name: str, module: str, role: str, environ: Mapping[str, str]) -> HttpProgram:
         settings = {**self.environ, "OUTBOX_DATABASE_URL": self.ledger.dsn(role), "OUTBOX_INSTANCE": name, **environ}
-        program = self._stack.enter_context(start_python(name, module, folder=self.folder, env=settings))
-        if ready:
-            program.wait_ready()
-        return program
+        return self._stack.enter_context(start_python(name, module, folder=self.folder, env=settings))
 
     # ---- The administrator ----------------------------------------------------------------------------------------
 

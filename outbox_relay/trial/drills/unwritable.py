@@ -56,7 +56,7 @@ def _outage(judge: Judge, relay: HttpProgram, broken: Break, batch: str, size: i
         before = _requests(scenario)
         for provider in PROVIDERS:
             scenario.add(provider, keys(f"{NAME}/{provider}/{batch}waiting/", size))
-        fresh = scenario.start_relay(f"fresh-{batch.replace('/', '-')}", ready=False)
+        fresh = scenario.begin_relay(f"fresh-{batch.replace('/', '-')}")
         fresh.wait_for("ledger_unavailable")
         _wait_window_over(scenario, batch)
         ready = [each.name for each in (relay, fresh) if each.get("/readyz")[0] == 200]
