@@ -99,7 +99,6 @@ class ClaimLoop:
         self._health = health
         self._log = log
         self._bell = asyncio.Event()
-        self._sources: set[str] = set()
         self._promised = False
         self._trusted = False
         self._was_ready = False
@@ -109,15 +108,13 @@ class ClaimLoop:
     def wake(self, source: str, accounts: Iterable[AccountKey] | None = None, *, promised: bool = False) -> None:
         """There may be due work for these accounts (all, by default); with `promised`, an empty claim is a refusal."""
         if self._demands.wake(accounts):
-            self._sources.add(source)
             self._promised |= promised
             self._metrics.wakeups.labels(source).inc()
             self._bell.set()
 
     def slot_freed(self, account: AccountKey) -> None:
         """An attempt of this account ended."""
-        if self._demands.hungry(account):
-            self._sources.add("freed")
+        if self._demands.worth_a_look(account):
             child(self._metrics.wakeups, "freed").inc()
             self._bell.set()
 
@@ -162,7 +159,7 @@ class ClaimLoop:
         elif self._timers.look_ahead_wanted(now):
             await self._look_ahead()
         else:
-            await self._sleep(stopping)
+            await self._sleep()
 
     async def _prove_ledger(self) -> None:
         """Before the first claim, and after any trouble: a ledger that takes no outcomes must give no claims."""
@@ -189,7 +186,6 @@ class ClaimLoop:
 
     async def _claim(self, orders: Sequence[Order], stopping: asyncio.Event) -> None:
         token = ClaimToken(uuid4())
-        self._sources.clear()
         promised, self._promised = self._promised, False
         lease = Lease(obtained_at_boottime=boottime(), lease_s=self._timing.lease_s)
         claims: list[Claim] = []
@@ -255,7 +251,7 @@ class ClaimLoop:
             due_in_s = await self._store.next_due_in(sorted(self._demands.gates))
         self._timers.next_due(due_in_s, time.monotonic())
 
-    async def _sleep(self, stopping: asyncio.Event) -> None:
+    async def _sleep(self) -> None:
         now = time.monotonic()
         wait_s = min(BEAT_S, self._timers.next_ring() - now)
         opens_in_s = self._demands.opens_in(now)
@@ -267,9 +263,6 @@ class ClaimLoop:
         except TimeoutError:
             return
         self._bell.clear()
-        if self._sources == {"freed"} and not stopping.is_set():
-            # Others end in the same moment: one claim for all of them instead of one each.
-            await asyncio.sleep(self._timing.linger_s)
 
     def _ledger_failed(self, error: LedgerUnavailable | TimeoutError) -> None:
         self._metrics.ledger_failures.labels("claim").inc()

@@ -83,7 +83,7 @@ class Relay:
         )
         self._loop = ClaimLoop(
             claims,
-            Demands(gates),
+            Demands(gates, hold_s=timing.linger_s),
             self._writer,
             timing=timing,
             worker=worker,

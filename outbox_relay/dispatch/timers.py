@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import random
 
-POLL_FIRST_S = 0.02
+POLL_FIRST_S = 0.0025
+"""The poll while there is work: most of what a commit waits for without Kafka."""
+POLL_BUSY_S = 0.05
+"""The poll stays short for this long after a claim that found something; then it doubles."""
 POLL_MAX_S = 1.0
 """Without Kafka an idle ledger is polled this often, or at every sweep where that is more often."""
 LOOK_AHEAD_MIN_S = 0.25
@@ -22,6 +25,7 @@ class Timers:
         self._sweep_s = sweep_s
         self._poll_max_s = min(POLL_MAX_S, sweep_s)
         self._poll_s = POLL_FIRST_S
+        self._busy_until = now
         self._poll_at = now if polling else None
         self._sweep_at = now
         self._due_at: float | None = None
@@ -38,7 +42,8 @@ class Timers:
             rung.append("sweep")
         if self._poll_at is not None and now >= self._poll_at:
             self._poll_at = now + self._poll_s
-            self._poll_s = min(self._poll_max_s, self._poll_s * 2)
+            if now >= self._busy_until:
+                self._poll_s = min(self._poll_max_s, self._poll_s * 2)
             rung.append("poll")
         if self._due_at is not None and now >= self._due_at:
             self._due_at = None
@@ -49,6 +54,7 @@ class Timers:
     def found_work(self, now: float) -> None:
         """A claim got something: more may follow soon."""
         self._poll_s = POLL_FIRST_S
+        self._busy_until = now + POLL_BUSY_S
         if self._poll_at is not None:
             self._poll_at = min(self._poll_at, now + self._poll_s)
 

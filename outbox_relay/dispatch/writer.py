@@ -19,7 +19,8 @@ from outbox_relay.ledger.records import Outcome, Recorded, Verdict
 from outbox_relay.states import Event
 from outbox_relay.telemetry import Health, Logger, Readiness, RelayMetrics, child, describe_error
 
-BATCH_MAX = 200
+BATCH_MAX = 100
+"""Outcomes in one write: half of what may be in flight, so that the rest is being sent meanwhile."""
 RETRY_FIRST_S = 0.05
 RETRY_MAX_S = 2.0
 STALL_MAX_S = 2.0

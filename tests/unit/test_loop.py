@@ -151,3 +151,56 @@ def test_a_due_action_that_cannot_be_claimed_does_not_spin() -> None:
             timers.next_due(0.0, now)
         now = max(now + 1e-6, timers.next_ring())
     assert looks <= 10 / LOOK_AHEAD_MIN_S + 2
+
+
+def test_a_few_free_slots_of_a_busy_account_wait_a_moment_for_more() -> None:
+    gate = AccountGate(Limits(slots=8), now=0)
+    asked = Demands({RESEND: gate}, hold_s=0.003)
+    asked.wake()
+    (order,) = asked.take(0)
+    asked.settle([order], [claim()] * 8)
+    gate.finish(Effect.HEALTHY, order.permit, 1)
+    assert asked.worth_a_look(RESEND)
+    assert asked.take(1) == []
+    assert not asked.worth_a_look(RESEND)
+    assert asked.opens_in(1) == pytest.approx(0.003)
+    gate.finish(Effect.HEALTHY, order.permit, 1.001)
+    assert asked.worth_a_look(RESEND)
+    assert asked.take(1.001)[0].demand.slots == 2
+    assert asked.opens_in(1.001) is None
+
+
+def test_a_single_free_slot_beside_hanging_ones_is_used_all_the_same() -> None:
+    gate = AccountGate(Limits(slots=64), now=0)
+    asked = Demands({RESEND: gate}, hold_s=0.003)
+    asked.wake()
+    (order,) = asked.take(0)
+    asked.settle([order], [claim()] * 64)
+    gate.finish(Effect.HEALTHY, order.permit, 1)
+    assert asked.take(1) == []
+    assert asked.take(1.004)[0].demand.slots == 1
+
+
+def test_a_pause_during_the_wait_for_more_does_not_spin() -> None:
+    gate = AccountGate(Limits(slots=64), now=0)
+    asked = Demands({RESEND: gate}, hold_s=0.003)
+    asked.wake()
+    (order,) = asked.take(0)
+    asked.settle([order], [claim()] * 64)
+    gate.finish(Effect.HEALTHY, order.permit, 1)
+    assert asked.take(1) == []
+    gate.finish(Effect.THROTTLED, order.permit, 1.001, retry_after_s=30)
+    assert asked.take(1.01) == []
+    assert asked.opens_in(1.01) is None
+
+
+def test_polls_stay_short_while_claims_find_work_now_and_then() -> None:
+    timers = Timers(sweep_s=60, polling=True, now=0)
+    now = 0.0
+    for _ in range(20):
+        timers.found_work(now)
+        now = timers.next_ring()
+        timers.ring(now)
+        timers.looking_ahead(now)
+        timers.next_due(None, now)
+        assert timers.next_ring() - now <= POLL_FIRST_S + 1e-9
