@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from json.decoder import scanstring  # type: ignore[attr-defined]  # documented nowhere, stable since Python 3.1
@@ -42,13 +42,7 @@ Value: TypeAlias = "str | Number | bool | list[Value] | dict[str, Value] | None"
 def read(text: str) -> Value:
     """The value of a JSON text, numbers as `Number`. Raises NotExact."""
     try:
-        value: Value = json.loads(
-            text,
-            parse_int=Number,
-            parse_float=Number,
-            parse_constant=_no_constant,
-            object_pairs_hook=_unique,
-        )
+        value: Value = _READER.decode(text)
     except (ValueError, RecursionError) as error:
         raise NotExact(f"not readable JSON ({type(error).__name__})") from error
     if _deeper_than(value, MAX_DEPTH):
@@ -155,14 +149,19 @@ def _after_space(text: str, at: int) -> int:
 
 
 def _unique(pairs: list[tuple[str, Value]]) -> dict[str, Value]:
-    members: Mapping[str, Value] = dict(pairs)
+    members = dict(pairs)
     if len(members) != len(pairs):
         raise NotExact("a member stands twice")
-    return dict(members)
+    return members
 
 
 def _no_constant(name: str) -> Value:
     raise NotExact(f"{name} is not JSON")
+
+
+_READER: Final = json.JSONDecoder(
+    parse_int=Number, parse_float=Number, parse_constant=_no_constant, object_pairs_hook=_unique
+)
 
 
 def _deeper_than(value: Value, depth: int) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Mapping
-from functools import lru_cache
+from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import quote, quote_plus
 
@@ -17,6 +17,7 @@ import jsonschema_rs
 
 from outbox_relay.attempt import exact_json
 from outbox_relay.attempt.exact_json import NotExact, Number, Value
+from outbox_relay.attempt.remembered import Remembered
 from outbox_relay.attempt.request import CannotRender, Request
 from outbox_relay.ledger.records import Claim
 from outbox_relay.providers.accounts import Account, pointer_steps
@@ -38,25 +39,56 @@ def render(claim: Claim, contract: ProviderContract, account: Account) -> Reques
     payload = checked_payload(claim, operation)
     _check_key(claim, operation)
     _check_recipients(claim, operation, account, payload)
-    headers = {**contract.headers, **operation.headers}
+    fixed = _fixed_of(account, contract, claim.operation)
+    headers = dict(fixed.headers)
     body, content_type = _body(claim, contract, operation, account, payload)
     if content_type:
         headers["Content-Type"] = content_type
-    headers |= authorization(contract.auth, account.credentials)
+    headers |= fixed.authorization
     if operation.idempotency.kind == "header" and operation.idempotency.name:
         key = claim.wire_key
         headers[operation.idempotency.name] = f'"{key}"' if operation.idempotency.quoted else key
     return Request(
         method=operation.method,
-        url=claim.base_url + fill(operation.path, payload, {}, account.credentials),
+        url=fixed.url or claim.base_url + fill(operation.path, payload, {}, account.credentials),
         headers=_checked(headers),
         body=body,
         wire_key=claim.wire_key,
         account_identity=claim.account_identity,
-        secrets=secrets_of(contract.auth, account.credentials),
+        secrets=fixed.secrets,
         has_body=operation.body != "none",
         fresh_connection=Step.REPLAY not in operation.resolution,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Fixed:
+    """What is the same in every request of an operation under one account. Kept in memory only, as the account is."""
+
+    contract: ProviderContract
+    headers: Mapping[str, str] = field(repr=False)
+    authorization: Mapping[str, str] = field(repr=False)
+    secrets: tuple[str, ...] = field(repr=False)
+    url: str | None = field(repr=False)
+    """The whole address, where the path takes nothing from the payload."""
+
+
+_FIXED: Final = Remembered[Account, dict[str, _Fixed]](lambda _account: {})
+
+
+def _fixed_of(account: Account, contract: ProviderContract, name: str) -> _Fixed:
+    known = _FIXED.of(account)
+    fixed = known.get(name)
+    if fixed is None or fixed.contract is not contract:
+        operation, auth, credentials = contract.operations[name], contract.auth, account.credentials
+        fixed = known[name] = _Fixed(
+            contract,
+            headers={**contract.headers, **operation.headers},
+            authorization=authorization(auth, credentials),
+            secrets=secrets_of(auth, credentials),
+            url=None if TEMPLATE.search(operation.path) else account.base_url + operation.path,
+        )
+    return fixed
 
 
 def operation_of(claim: Claim, contract: ProviderContract, account: Account) -> Operation:
@@ -85,8 +117,9 @@ def checked_payload(claim: Claim, operation: Operation) -> dict[str, Value]:
         raise CannotRender("payload_unreadable", f"the payload is {error}") from error
     if not isinstance(payload, dict):
         raise CannotRender("payload_unreadable", "the payload is not a JSON object")
-    finding = next(iter(_validator(operation).iter_errors(exact_json.plain(payload))), None)
-    if finding is not None:
+    validator, instance = _VALIDATORS.of(operation), exact_json.plain(payload)
+    if not validator.is_valid(instance):
+        finding = next(iter(validator.iter_errors(instance)))
         place = "/" + "/".join(str(step) for step in finding.instance_path)
         rule = "/".join(str(step) for step in finding.schema_path)
         hint = f"see payload_schema of {claim.operation} in the contract"
@@ -94,26 +127,11 @@ def checked_payload(claim: Claim, operation: Operation) -> dict[str, Value]:
     return payload
 
 
-class _BySchema:
-    """Caches validators per operation object: a contract is frozen, and an operation is not hashable by value."""
-
-    def __init__(self, operation: Operation) -> None:
-        self.operation = operation
-
-    def __hash__(self) -> int:
-        return id(self.operation)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _BySchema) and other.operation is self.operation
+def _compiled(operation: Operation) -> jsonschema_rs.Validator:
+    return jsonschema_rs.validator_for(operation.payload_schema)
 
 
-@lru_cache(maxsize=1024)
-def _compiled(key: _BySchema) -> jsonschema_rs.Validator:
-    return jsonschema_rs.validator_for(key.operation.payload_schema)
-
-
-def _validator(operation: Operation) -> jsonschema_rs.Validator:
-    return _compiled(_BySchema(operation))
+_VALIDATORS: Final = Remembered(_compiled)
 
 
 def _check_key(claim: Claim, operation: Operation) -> None:
@@ -270,6 +288,6 @@ def secrets_of(auth: Auth, credentials: Credentials) -> tuple[str, ...]:
 
 def _checked(headers: Mapping[str, str]) -> Mapping[str, str]:
     for name, value in headers.items():
-        if _HEADER_UNFIT.search(value):
+        if not (value.isascii() and value.isprintable()):
             raise CannotRender("header_unfit", f"the header {name} would hold characters that do not belong there")
     return headers
