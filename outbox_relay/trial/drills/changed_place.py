@@ -71,10 +71,12 @@ def run(open_scenario: OpenScenario, runs: int, seed: int, profile: Profile) -> 
         elsewhere = {provider: _start_elsewhere(scenario, stack, provider) for provider in CHANGES}
         _lose_answers(scenario, groups, runs)
         scenario.declare(_accounts(scenario, elsewhere))
-        misled = scenario.start_reconciler("reconciler-misled")
+        # The relay as well: what was taken for absent would be sent to the other place.
+        misled = [scenario.start_relay("relay-misled"), scenario.start_reconciler("reconciler-misled")]
         scenario.wait_settled(timeout_s=settle_timeout_s(profile))
         _judge_refusals(judge, groups, elsewhere)
-        misled.terminate()
+        for program in misled:
+            program.terminate()
         _put_right(scenario)
         for group in groups:
             expect_ending(judge, group.provider, group.prefix, group.ending)
