@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final, LiteralString
 
 from outbox_relay.ledger.records import Claim, ClaimToken, Demand
 from outbox_relay.ledger.session import Row, Session, as_json, milliseconds
@@ -12,6 +12,14 @@ from outbox_relay.ledger.session import Row, Session, as_json, milliseconds
 def claim_from(row: Row | dict[str, Any]) -> Claim:
     """Build a Claim from a row of outbox.claimed_action."""
     return Claim(**{name: row[name] for name in Claim.__dataclass_fields__})
+
+
+SELECT_CLAIMS: Final[LiteralString] = (
+    "select action_id, claim_token, attempt, provider, account, operation, mode, idempotency_key, wire_key, recipient,"
+    " payload, contract_version, base_url, account_identity, ordering_key, created_at, first_attempt_at, due_age_s,"
+    " traceparent "
+)
+"""The columns in the order of Claim's fields: rows become claims by position, without a dictionary in between."""
 
 
 class Claims:
@@ -27,16 +35,15 @@ class Claims:
 
         After a LedgerUnavailable the claim may have been committed: ask `recall` with the same token.
         """
-        rows = await self._session.rows(
-            "select * from outbox.claim_actions(%s, %s, %s, %s, %s)",
+        return await self._session.made(
+            Claim,
+            SELECT_CLAIMS + "from outbox.claim_actions(%s, %s, %s, %s, %s)",
             [as_json(demands), token, milliseconds(lease_s), milliseconds(deadline_s), worker],
         )
-        return [claim_from(row) for row in rows]
 
     async def recall(self, token: ClaimToken) -> list[Claim]:
         """Return what is ours under this token, after waiting for a claim whose COMMIT was lost to end."""
-        rows = await self._session.rows("select * from outbox.recall_claims(%s)", [token])
-        return [claim_from(row) for row in rows]
+        return await self._session.made(Claim, SELECT_CLAIMS + "from outbox.recall_claims(%s)", [token])
 
     async def sweep_expired(self, limit: int = 500, *, actor: str = "relay") -> int:
         """Turn dispatches whose claim expired into delivery_unknown; return how many."""

@@ -7,21 +7,22 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import is_dataclass
 from functools import lru_cache
-from typing import Any, LiteralString, cast
+from typing import Any, LiteralString, TypeVar, cast
 from uuid import UUID
 
 import psycopg
-from psycopg.rows import dict_row
+from psycopg.rows import args_row, dict_row
 from psycopg.types.json import Jsonb
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from outbox_relay.errors import IllegalTransition, IntentConflict, LedgerUnavailable, NotFound, OutboxError, Refused
 
 Row = Mapping[str, Any]
+_Made = TypeVar("_Made")
 
 _REFUSALS: dict[str, type[OutboxError]] = {
     "OB001": IntentConflict,
@@ -125,6 +126,15 @@ class Session:
             async with self._pool.connection() as connection, connection.cursor(row_factory=dict_row) as cursor:
                 await cursor.execute(statement, parameters)
                 return cast(list[Row], await cursor.fetchall())
+
+    async def made(
+        self, make: Callable[..., _Made], statement: LiteralString, parameters: Sequence[Any] = ()
+    ) -> list[_Made]:
+        """Run one function call and give each row's columns to `make`, in the statement's order."""
+        with translated():
+            async with self._pool.connection() as connection, connection.cursor(row_factory=args_row(make)) as cursor:
+                await cursor.execute(statement, parameters)
+                return await cursor.fetchall()
 
     async def value(self, statement: LiteralString, parameters: Sequence[Any] = ()) -> Any:  # noqa: ANN401 - the caller knows its function
         """Run one function call and return its single value."""
