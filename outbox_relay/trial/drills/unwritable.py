@@ -19,13 +19,17 @@ NAME = "unwritable"
 PROVIDERS = ("resend", "pagerduty", "github", "standard-webhooks")
 """Types A, C, D and E."""
 BREAKS: dict[str, Break] = {"revoked": rights_revoked, "read-only": read_only, "cut": cut_off}
+DEADLINE_S = 3.0
+"""All answers must be held, and the ledger broken, before the first one's deadline ends."""
 
 
 def run(open_scenario: OpenScenario, runs: int, seed: int, profile: Profile) -> list[DrillResult]:
     """Run each break at every provider at once, `runs` actions per group, provider and break."""
     # A window in which a replay would be possible for a while after the claims ran out, and that ends in the outage.
-    window_s = profile.lease_s + 2 * profile.deadline_s + 2
-    with open_scenario(PROVIDERS, replace(profile, window_s=window_s)) as scenario:
+    deadline_s, lease_s = max(profile.deadline_s, DEADLINE_S), max(profile.lease_s, DEADLINE_S + 2)
+    window_s = lease_s + 2 * deadline_s + 1
+    patient = replace(profile, deadline_s=deadline_s, lease_s=lease_s, window_s=window_s)
+    with open_scenario(PROVIDERS, patient) as scenario:
         judge = Judge(scenario, seed)
         relay = scenario.start_relay()
         scenario.start_reconciler()
