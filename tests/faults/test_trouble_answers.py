@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 import psycopg
+import pytest
 
 from outbox_relay.attempt.cleaning import EXCERPT_LIMIT
 from outbox_relay.trial.book import RequestLine
@@ -15,6 +16,8 @@ from outbox_relay.trial.processes import TEST_PROFILE
 from outbox_relay.trial.scenario import Scenario
 from tests.faults.troubles import PATIENT, SETTLE_S, confirmed, keys, requests_per_key, series, wait_for
 from tests.plugins.processes import SetStage
+
+pytestmark = pytest.mark.timeout(300)  # several waits in a row, each of them long on a loaded machine
 
 KEYED, WITH_LOOKUP, BLIND = "resend", "github", "standard-webhooks"
 FIVE_MB = 5_000_000

@@ -6,6 +6,7 @@ import json
 from uuid import uuid4
 
 import psycopg
+import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
@@ -15,6 +16,8 @@ from outbox_relay.trial.scenario import KafkaPlace, Scenario
 from tests.faults.troubles import SETTLE_S, keys, requests_per_key, series, wait_for
 from tests.plugins.kafka import PARTITIONS, Pipeline, drop_slot
 from tests.plugins.processes import SetStage
+
+pytestmark = pytest.mark.timeout(300)  # several waits in a row, each of them long on a loaded machine
 
 POLL_LIMIT_MS = 6_000
 HANGING = Profile("hanging", deadline_s=8, lease_s=16, sweep_s=600, shortens_contracts=True)

@@ -14,6 +14,8 @@ from outbox_relay.trial.processes import HOLDING_PROFILE, wait_until
 from tests.faults.troubles import PATIENT, SETTLE_S, keys, requests_per_key, review_of, series, wait_for
 from tests.plugins.processes import SetStage
 
+pytestmark = pytest.mark.timeout(300)  # several waits in a row, each of them long on a loaded machine
+
 OTHER_LOOPBACK = "127.0.0.2"
 """Stands for an address that no account names."""
 

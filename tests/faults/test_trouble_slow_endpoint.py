@@ -5,12 +5,15 @@ from __future__ import annotations
 import statistics
 
 import psycopg
+import pytest
 
 from outbox_relay.trial.faults import Fault
 from outbox_relay.trial.processes import wait_until
 from outbox_relay.trial.scenario import Scenario
 from tests.faults.troubles import PATIENT, SETTLE_S, keys, series, wait_for
 from tests.plugins.processes import SetStage
+
+pytestmark = pytest.mark.timeout(300)  # several waits in a row, each of them long on a loaded machine
 
 SLOW, HEALTHY = "github", "resend"
 ROUNDS, EACH, BACKLOG = 5, 40, 400

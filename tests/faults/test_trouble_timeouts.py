@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from outbox_relay.trial.faults import Fault
 from outbox_relay.trial.processes import HOLDING_PROFILE, wait_until
 from tests.faults.troubles import HOLDING, SETTLE_S, confirmed, keys, requests_per_key, row_of, wait_for
 from tests.plugins.processes import SetStage
+
+pytestmark = pytest.mark.timeout(300)  # several waits in a row, each of them long on a loaded machine
 
 TRIALS = 100
 KEYED, WITH_LOOKUP, BLIND = "resend", "github", "standard-webhooks"
