@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-_TOPICS = ("postgres", "kafka", "processes", "node", "independent")
+_TOPICS = ("postgres", "kafka", "processes", "node", "independent", "pooler")
 
 pytest_plugins = [f"tests.plugins.{topic}" for topic in _TOPICS if find_spec(f"tests.plugins.{topic}")]

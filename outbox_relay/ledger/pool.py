@@ -12,9 +12,9 @@ from typing import Any
 from uuid import UUID
 
 import psycopg
-from psycopg_pool import AsyncConnectionPool
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
-from outbox_relay.errors import LedgerMismatch
+from outbox_relay.errors import LedgerMismatch, LedgerUnavailable
 from outbox_relay.ledger.accounts import Accounts
 from outbox_relay.ledger.audit import Audit
 from outbox_relay.ledger.claims import Claims
@@ -73,6 +73,16 @@ async def open_ledger(
     Raises LedgerUnavailable when it cannot be reached within ten seconds, LedgerMismatch when its schema version or
     its environment is not what this program was built and configured for.
     """
+    connecting: dict[str, Any] = {
+        "autocommit": True,
+        "application_name": application,
+        "connect_timeout": 5,
+        "prepare_threshold": None,
+        "options": (
+            f"-c statement_timeout={int(statement_timeout_s * 1000)} -c lock_timeout=5000 "
+            f"-c idle_in_transaction_session_timeout=30000{' -c outbox.notify=on' if notify else ''}"
+        ),
+    }
     pool: AsyncConnectionPool[psycopg.AsyncConnection[Any]] = AsyncConnectionPool(
         dsn,
         min_size=1,
@@ -80,20 +90,15 @@ async def open_ledger(
         open=False,
         timeout=10,
         check=AsyncConnectionPool.check_connection,
-        kwargs={
-            "autocommit": True,
-            "application_name": application,
-            "connect_timeout": 5,
-            "prepare_threshold": None,
-            "options": (
-                f"-c statement_timeout={int(statement_timeout_s * 1000)} -c lock_timeout=5000 "
-                f"-c idle_in_transaction_session_timeout=30000{' -c outbox.notify=on' if notify else ''}"
-            ),
-        },
+        kwargs=connecting,
     )
     with translated():
         try:
             await pool.open(wait=True, timeout=10)
+        except PoolTimeout:
+            await pool.close()
+            await _name_a_refusing_pooler(dsn, connecting)
+            raise
         except BaseException:
             await pool.close()
             raise
@@ -103,6 +108,19 @@ async def open_ledger(
         yield ledger
     finally:
         await pool.close()
+
+
+async def _name_a_refusing_pooler(dsn: str, connecting: dict[str, Any]) -> None:
+    # A pool only says that it got no connection in time; the reason is told to whoever asks once more.
+    try:
+        connection = await psycopg.AsyncConnection.connect(dsn, **connecting)
+    except psycopg.OperationalError as error:
+        if "unsupported startup parameter" in str(error):
+            message = "the pooler in front of the ledger refuses a startup parameter of this program"
+            hint = "add options to its ignore_startup_parameters, and give the role its time limits: docs/operating.md"
+            raise LedgerUnavailable(message, hint=hint) from error
+    else:
+        await connection.close()
 
 
 async def _check(ledger: Ledger, environment: str) -> None:
