@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from uuid import UUID
+
+import pytest
+
+from outbox_relay.states import ReceiptState
 from tests.ledger.factories import PAYLOAD, Stage
 
 FORGERIES = (
@@ -85,3 +91,89 @@ def test_evidence_of_a_settled_action_may_be_deleted_in_the_end(stage: Stage) ->
     action = stage.attempt("response_lost", evidence=DOUBT)
     assert stage.resolve(action, "found", provider_id="id-1") == "applied"
     assert stage.refusal("owner", "delete from outbox.evidence") is None
+
+
+def changes(stage: Stage, action: UUID, *settings: str) -> dict[str, str | None]:
+    """How the owner's own UPDATE fares, each taken back."""
+    return {
+        change: stage.refusal("owner", f"update outbox.outbound_actions set {change} where action_id = '{action}'")
+        for change in settings
+    }
+
+
+# -- One condition at a time -------------------------------------------------------------------------------------------
+
+REDACTIONS = (
+    "payload = '{}', redacted_at = now()",
+    "recipient = null, redacted_at = now()",
+    "redacted_at = now()",
+    "payload = '{}', recipient = null, redacted_at = now(), history_deleted_at = now()",
+)
+
+
+@pytest.mark.parametrize("event", ["no_effect", "response_lost"])
+def test_nothing_open_is_redacted(stage: Stage, event: str) -> None:
+    action = stage.attempt(event)
+    assert changes(stage, action, *REDACTIONS) == dict.fromkeys(REDACTIONS, "OB002")
+
+
+def test_a_redaction_is_said_and_leaves_nothing(stage: Stage) -> None:
+    action = stage.attempt("accepted", provider_id="id-1")
+    forged = (
+        "payload = '{}'",
+        "recipient = null",
+        "recipient = 'other', redacted_at = now()",
+        "history_deleted_at = now()",
+    )
+    assert changes(stage, action, *forged) == dict.fromkeys(forged, "OB002")
+    assert changes(stage, action, *REDACTIONS) == dict.fromkeys(REDACTIONS)
+
+
+def test_a_redaction_is_once_and_so_is_the_end_of_a_history(stage: Stage) -> None:
+    action = stage.attempt("accepted", provider_id="id-1")
+    change = "update outbox.outbound_actions set {} where action_id = %s"
+    stage.owner.execute(change.format(REDACTIONS[0]).encode(), [action])
+    again = ("redacted_at = redacted_at + interval '1 second'", "redacted_at = null")
+    assert changes(stage, action, *again) == dict.fromkeys(again, "OB002")
+    stage.owner.execute(change.format("history_deleted_at = now()").encode(), [action])
+    later = ("history_deleted_at = history_deleted_at + interval '1 second'", "history_deleted_at = null")
+    assert changes(stage, action, *later) == dict.fromkeys(later, "OB002")
+
+
+def test_a_step_is_one_event_and_moves_no_receipt(stage: Stage) -> None:
+    action, _ = stage.started()
+    step = (
+        "execution_state = 'dispatch_finished', delivery_state = 'delivery_confirmed', last_event = 'accepted',"
+        " last_actor = 'relay', resolution = 'response', provider_id = 'id-1'"
+    )
+    forged = f"{step}, receipt_state = 'awaited'"
+    assert changes(stage, action, step, forged) == {step: None, forged: "OB002"}
+    stage.rows("owner", f"update outbox.outbound_actions set {step}, event_sequence = 9 where action_id = %s", action)
+    told = stage.rows("owner", "select sequence from outbox.action_events order by 1")
+    assert [row["sequence"] for row in told] == [1, 2, 3]
+
+
+def test_a_receipt_brings_no_other_fact(stage: Stage) -> None:
+    stage.declare({"receipts_expected": True})
+    action = stage.attempt("accepted", provider_id="id-1")
+    assert stage.facts(action)["receipt_state"] == ReceiptState.AWAITED
+    move = "receipt_state = 'delivered', last_event = 'receipt_delivered', last_actor = 'reconciler'"
+    assert changes(stage, action, move) == {move: None}
+    forged = tuple(f"{move}, {fact}" for fact in ("provider_id = 'other'", "attempt_count = 0"))
+    assert changes(stage, action, *forged) == dict.fromkeys(forged, "OB002")
+
+
+# -- The door ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fact", [{"execution_state": "on_hold"}, {"provider_id": "id-1"}, {"attempt_count": 1}])
+def test_no_fact_is_inserted_by_the_owner_either(stage: Stage, fact: dict[str, object]) -> None:
+    row = {"provider": "mail", "operation": "send", "idempotency_key": "k1", "payload": json.dumps(PAYLOAD)} | fact
+    columns, marks = ", ".join(row), ", ".join(["%s"] * len(row))
+    insert = f"insert into outbox.outbound_actions ({columns}) values ({marks})"
+    assert stage.refusal("owner", insert, *row.values()) == "OB002"
+
+
+def test_a_recipient_may_be_named_where_the_contract_cannot_tell(stage: Stage) -> None:
+    stage.declare({"recipient_paths": []})
+    assert stage.facts(stage.insert(recipient="somebody"))["recipient"] == "somebody"

@@ -1,0 +1,156 @@
+"""Which tests hold the conditions of which function: the likeliest to notice first, since the first failure ends it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from outbox_relay.states import STATES, TRANSITIONS, Event, ReceiptState
+from tests.ledger import (
+    test_claims,
+    test_fencing,
+    test_guard,
+    test_reading,
+    test_reconciliation_functions,
+    test_refused_rows,
+    test_transitions,
+)
+from tests.ledger import test_each_condition as each
+from tests.ledger.factories import Stage
+
+Check = Callable[[Stage], Any]
+
+
+def _steps(*events: Event) -> list[Check]:
+    taken = [t for t in TRANSITIONS if t.event in events and not test_transitions.has_no_function(t)]
+    return [partial(test_transitions.test_a_listed_step_is_taken_by_its_function_and_told_once, step=t) for t in taken]
+
+
+def _each(check: Callable[..., Any], **values: Any) -> list[Check]:
+    """A check once for each value of its parameter."""
+    ((name, choices),) = values.items()
+    return [partial(check, **{name: choice}) for choice in choices]
+
+
+_UNLISTED = _each(test_transitions.test_an_update_that_is_not_a_listed_step_is_refused_to_the_owner_too, origin=STATES)
+_RECEIPTS = _each(test_transitions.test_a_receipt_moves_only_by_a_listed_step, origin=list(ReceiptState))
+_REPORTS = (Event.ACCEPTED, Event.REFUSED, Event.RESPONSE_LOST, Event.NO_EFFECT, Event.HELD, Event.RELEASED)
+_PROOFS = (Event.FOUND, Event.REPLAY_ACCEPTED, Event.RECEIPT_ARRIVED, Event.LATE_ACCEPTANCE)
+_OUTCOMES: list[Check] = [
+    *_each(each.test_a_token_counts_for_its_own_action_alone, event=["accepted", "refused"]),
+    *_each(each.test_an_outcome_of_what_was_never_started_is_stale, event=["accepted", "refused"]),
+    each.test_an_acceptance_under_a_reconcilers_token_is_kept,
+    each.test_an_acceptance_in_time_is_no_evidence,
+    each.test_an_outcome_without_evidence_records_none,
+    test_fencing.test_one_stale_outcome_does_not_spoil_the_batch,
+    *_each(test_fencing.test_a_stale_token_cannot_change_a_state, event=test_fencing.EVENTS),
+    *_each(test_fencing.test_an_outcome_counts_once, event=test_fencing.EVENTS),
+    *_each(test_fencing.test_an_acceptance_that_waits_is_weighed_when_the_attempt_ends, second=["accepted", "refused"]),
+    test_fencing.test_an_outcome_that_is_not_the_relays_is_refused,
+    *_steps(*_REPORTS),
+]
+_OPEN = ["no_effect", "response_lost"]
+_HEADS = [*test_claims.HEADS, "not before"]
+_EVIDENCE = (("id-1", "id-1", False), ("id-1", "id-2", True), ("id-1", None, False), (None, "id-1", False))
+CHECKS: dict[str, list[Check]] = {
+    "guard_actions": [
+        test_guard.test_no_update_changes_an_intent_or_forges_a_fact,
+        *_each(test_guard.test_nothing_open_is_redacted, event=_OPEN),
+        test_guard.test_a_redaction_is_said_and_leaves_nothing,
+        test_guard.test_a_redaction_is_once_and_so_is_the_end_of_a_history,
+        test_guard.test_a_step_is_one_event_and_moves_no_receipt,
+        test_guard.test_a_receipt_brings_no_other_fact,
+        *_RECEIPTS,
+        *_UNLISTED,
+        *_steps(Event.CLAIMED, Event.ACCEPTED, Event.FOUND),
+        test_reconciliation_functions.test_a_replay_is_an_attempt_committed_before_it_is_sent,
+        test_reading.test_a_cancel_asked_for_twice_is_told_once,
+    ],
+    "accept_action": [
+        *_each(
+            test_refused_rows.test_an_unknown_name_is_refused_and_the_known_ones_are_named,
+            part=["provider", "operation", "account"],
+        ),
+        test_refused_rows.test_what_is_declared_no_more_is_refused,
+        *_each(test_refused_rows.test_a_key_that_no_header_could_carry_is_refused, key=[None, "a b"]),
+        test_refused_rows.test_a_recipient_must_be_what_the_payload_says,
+        *_each(test_refused_rows.test_not_before_must_be_finite, value=["infinity"]),
+        *_each(test_refused_rows.test_a_deadline_must_be_finite_and_in_the_future, value=["infinity", "2001-01-01"]),
+        test_guard.test_a_recipient_may_be_named_where_the_contract_cannot_tell,
+        *_each(
+            test_guard.test_no_fact_is_inserted_by_the_owner_either,
+            fact=[{"execution_state": "on_hold"}, {"provider_id": "x"}],
+        ),
+    ],
+    "claim_batch": [
+        each.test_a_claim_remembers_of_each_action_where_it_came_from,
+        each.test_a_claim_touches_only_what_it_took,
+        each.test_a_claim_fixes_what_its_own_account_declares,
+        each.test_only_a_hold_that_was_released_goes_out_from_an_account_on_hold,
+        *[
+            partial(
+                test_claims.test_a_key_that_does_not_fit_is_replaced_by_a_short_one_that_stays, key=key, change=change
+            )
+            for key, change in (("k" * 65, {}), ("with/slash", {}), ("fits", {"key_shared": True}))
+        ],
+    ],
+    "claim_actions": [
+        each.test_a_claim_takes_of_the_asked_account_only,
+        test_claims.test_the_head_of_an_ordering_key_goes_first_alone,
+        test_claims.test_urgent_actions_go_first_and_the_oldest_of_them,
+        test_claims.test_an_action_waits_for_not_before,
+        test_claims.test_an_action_past_its_deadline_is_never_claimed,
+        each.test_a_deadline_ends_no_unknown,
+        *_each(each.test_an_ordering_key_orders_within_its_account_only, other=[{"provider": "o"}, {"account": "o"}]),
+        *_each(test_fencing.test_a_late_acceptance_stops_what_would_be_sent_again, state=["no_effect"]),
+        *_each(test_claims.test_a_head_that_cannot_go_blocks_its_followers, head=_HEADS),
+        *_each(test_claims.test_a_head_that_cannot_go_is_passed_where_the_account_says_so, head=_HEADS),
+        test_claims.test_a_head_that_can_go_is_never_passed,
+        test_fencing.test_an_expired_claim_becomes_unknown_and_never_ready,
+    ],
+    "record_accepted": _OUTCOMES,
+    "record_outcomes": _OUTCOMES,
+    "record_outcome": _OUTCOMES,
+    "record_resolution": [
+        *_each(each.test_a_conclusion_that_does_not_fit_is_stale_and_no_error, origin=STATES),
+        each.test_a_refused_replay_is_never_sent_again,
+        *[
+            partial(each.test_a_conclusion_uses_the_evidence_that_it_rests_on, waiting=a, concluded=b, suspected=c)
+            for a, b, c in _EVIDENCE
+        ],
+        each.test_a_failure_against_an_acceptance_is_suspected,
+        *_steps(Event.PROVEN_ABSENT, Event.REPLAY_REFUSED, *_PROOFS),
+    ],
+    "begin_replay": [
+        test_reconciliation_functions.test_no_replay_without_the_claim,
+        test_reconciliation_functions.test_no_replay_once_a_cancel_was_asked_for,
+        test_reconciliation_functions.test_no_replay_after_the_deadline,
+        test_reconciliation_functions.test_no_replay_when_an_acceptance_arrived_meanwhile,
+        each.test_a_replay_is_of_the_one_action_that_is_held,
+        each.test_a_replay_has_until_the_deadline,
+        each.test_a_replay_is_in_the_mode_of_its_own_account,
+    ],
+    "cancel_action": [
+        test_fencing.test_an_acceptance_that_waits_is_neither_withdrawn_nor_expired_away,
+        test_reading.test_a_cancel_asked_for_twice_is_told_once,
+        each.test_a_cancel_asks_for_no_other_action,
+        *_each(test_transitions.test_a_cancel_withdraws_only_what_was_not_sent, origin=STATES),
+    ],
+    "decide_review": [
+        each.test_a_decision_is_about_its_own_review_and_action,
+        test_fencing.test_two_clicks_are_one_decision,
+        test_fencing.test_a_resend_is_refused_once_a_cancel_was_asked_for,
+        *_each(test_transitions.test_an_operator_decides_only_what_the_state_allows, origin=STATES),
+    ],
+    "sweep_expired_claims": [
+        each.test_a_sweep_takes_only_what_ran_out,
+        test_fencing.test_a_lease_that_has_not_run_out_is_left_alone,
+        test_reconciliation_functions.test_a_look_that_ran_out_is_given_back_and_counts_as_nothing,
+    ],
+    "sweep_deadlines": [
+        test_reconciliation_functions.test_a_deadline_expires_what_waits_and_nothing_else,
+        test_fencing.test_an_acceptance_that_waits_is_neither_withdrawn_nor_expired_away,
+        each.test_a_deadline_ends_no_unknown,
+    ],
+}
