@@ -7,6 +7,7 @@ drills and planted bugs were run apart. It computes nothing but sums and the bou
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -55,7 +56,7 @@ def row(drill: str, profile: str, asked: int, groups: Sequence[Report]) -> str:
     types = " ".join(sorted({group["contract_type"] for group in groups}))
     actions = sum(group["runs"] for group in groups)
     sums = [sum(group[name] for group in groups) for name in ("duplicates", "lost", "undecided_without_owner")]
-    bound = f"{300 / actions:.2g} % (0 of {actions})" if not any(sums) else "-"
+    bound = f"{math.ceil(30_000 / actions) / 100:g} % (0 of {actions})" if not any(sums) else "-"
     return f"| `{drill}` | {profile} | {asked} | {types} | {actions} | {' | '.join(map(str, sums))} | {bound} |"
 
 
