@@ -165,9 +165,10 @@ def test_two_walkers_do_not_wait_for_each_other(stage: Stage) -> None:
         assert redact(Stage(stage.ledger)) == 0
 
 
-@pytest.mark.parametrize("call", ["redact_settled(0, null, 10)", "delete_history(0, 0, null, 10)"])
-def test_less_than_a_day_is_refused(stage: Stage, call: str) -> None:
-    assert stage.refusal("reconciler", f"select * from outbox.{call}") == "OB011"
+@pytest.mark.parametrize("days", ["0", "null"])
+@pytest.mark.parametrize("call", ["redact_settled({}, null, 10)", "delete_history({}, 0, null, 10)"])
+def test_less_than_a_day_is_refused(stage: Stage, call: str, days: str) -> None:
+    assert stage.refusal("reconciler", f"select * from outbox.{call.format(days)}") == "OB011"
 
 
 def test_only_what_is_settled_and_noted_can_be_forgotten_even_by_the_owner(stage: Stage) -> None:

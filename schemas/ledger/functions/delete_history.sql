@@ -22,7 +22,7 @@ begin
              and a.redacted_at <= v_now - greatest(p_redacted_days, 0) * interval '1 day'
              and a.redacted_at > coalesce(p_after, '-infinity')
            order by a.redacted_at limit p_limit) l;
-  if v_looked is null or cardinality(v_looked) < p_limit then
+  if cardinality(v_looked) < p_limit then
     looked_until := null;
   end if;
   v_ids := array(

@@ -20,7 +20,7 @@ begin
     from (select a.action_id, a.created_at from outbox.outbound_actions a
            where a.redacted_at is null and a.created_at < v_before and a.created_at > coalesce(p_after, '-infinity')
            order by a.created_at limit p_limit) l;
-  if v_looked is null or cardinality(v_looked) < p_limit then
+  if cardinality(v_looked) < p_limit then
     looked_until := null;
   end if;
   v_ids := array(
