@@ -25,6 +25,8 @@ WITHDRAWN = {"cancelled": "cancel_requested", "late": "deadline_passed"}
 """How the agent does not want it any more, and the reason for a person to look at what only a replay could settle."""
 UNLUCKY = ("unlucky-a", "unlucky-b")
 """Answers that are lost together open a relay's breaker: there is another for what the first one leaves."""
+DEADLINE_S = 10.0
+"""For hundreds of requests at once: what is called accepted must have arrived."""
 DELIVER_WITHIN_S = 15.0
 """Long enough for a loaded machine to send, and to be waited for once."""
 
@@ -64,7 +66,8 @@ def _providers(profile: Profile) -> tuple[str, ...]:
 
 
 def _make_unknown(scenario: Scenario, batch: str, size: int) -> None:
-    relays = [scenario.start_relay(f"{name}-{batch[:-1]}") for name in UNLUCKY]
+    patience = {"OUTBOX_PROVIDER_DEADLINE_S": str(DEADLINE_S), "OUTBOX_LEASE_S": str(3 * DEADLINE_S)}
+    relays = [scenario.start_relay(f"{name}-{batch[:-1]}", **patience) for name in UNLUCKY]
     for provider, place in scenario.providers.items():
         for how in WITHDRAWN:
             for happened, fault in HAPPENED.items():
