@@ -15,7 +15,7 @@ from outbox_relay.errors import ConditionNotMet
 from outbox_relay.trial.processes import wait_until
 from outbox_relay.trial.scenario import Scenario
 
-UNCLAIMED_WITHIN_S = 60.0
+UNCLAIMED_WITHIN_S = 120.0
 QUIET_S = 2.0
 """So long the programs get to do what is due before more time passes."""
 

@@ -73,7 +73,7 @@ def run(open_scenario: OpenScenario, runs: int, seed: int, profile: Profile) -> 
         scenario.declare(_accounts(scenario, elsewhere))
         # The relay as well: what was taken for absent would be sent to the other place.
         misled = [scenario.start_relay("relay-misled"), scenario.start_reconciler("reconciler-misled")]
-        scenario.wait_settled(timeout_s=settle_timeout_s(profile))
+        scenario.wait_settled(timeout_s=2 * settle_timeout_s(profile))
         _judge_refusals(judge, groups, elsewhere)
         for program in misled:
             program.terminate()
@@ -131,7 +131,7 @@ def _lose_answers(scenario: Scenario, groups: Sequence[_Group], runs: int) -> No
         scenario.wait_for_count(
             lost,
             "a.delivery_state = 'delivery_unknown'",
-            timeout_s=settle_timeout_s(scenario.profile),
+            timeout_s=2 * settle_timeout_s(scenario.profile),
             what="every answer to be lost",
         )
         relay.terminate()
@@ -157,7 +157,7 @@ def _put_right(scenario: Scenario) -> None:
     Calendar(scenario).turn(LOOKS_AGAIN_S * scenario.profile.deadline_s)
     wait_until(
         lambda: not scenario.count("a.delivery_state in ('delivery_unknown', 'delivery_pending')"),
-        timeout_s=settle_timeout_s(scenario.profile),
+        timeout_s=2 * settle_timeout_s(scenario.profile),
         what="everything to go on once the place is right",
         poll_s=0.1,
     )

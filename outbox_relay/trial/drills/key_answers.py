@@ -98,7 +98,7 @@ def run(open_scenario: OpenScenario, runs: int, seed: int, profile: Profile) -> 
                 wanted = [f"{group.prefix}batch{number}/" for group in groups if group.provider == provider]
                 scenario.add(provider, [key for prefix in wanted for key in keys(prefix, size)])
             _release_when_asked_again(scenario, groups, f"batch{number}/", size)
-            scenario.wait_settled(timeout_s=settle_timeout_s(profile))
+            scenario.wait_settled(timeout_s=2 * settle_timeout_s(profile))
             relay.terminate()
         for group in groups:
             expect_ending(judge, group.provider, group.prefix, group.ending)
@@ -109,7 +109,7 @@ def run(open_scenario: OpenScenario, runs: int, seed: int, profile: Profile) -> 
 def _release_when_asked_again(scenario: Scenario, groups: Sequence[_Group], batch: str, size: int) -> None:
     """The provider goes on working until every action has heard at least once that it is in progress."""
     at_work = [group for group in groups if group.answer == "at-work"]
-    timeout_s = settle_timeout_s(scenario.profile)
+    timeout_s = 2 * settle_timeout_s(scenario.profile)
     for group in at_work:
         book = scenario.providers[group.provider].book
         for key in keys(f"{group.prefix}{batch}", size):

@@ -110,13 +110,13 @@ def _cannot_be_read(judge: Judge, number: int, size: int, calendar: Calendar) ->
     for name, place in scenario.providers.items():
         wait_until(
             lambda place=place, name=name: len(place.book.requests(kind="lookup")) > looked[name] + 4,  # type: ignore[misc]
-            timeout_s=settle_timeout_s(scenario.profile),
+            timeout_s=2 * settle_timeout_s(scenario.profile),
             what=f"lookups at {name} to fail",
         )
     calendar.turn(OWNER_AFTER_S)
     for group in _groups("unreadable"):
         prefix = f"{group.prefix}batch{number}/"
-        scenario.wait_settled(prefix=prefix, timeout_s=settle_timeout_s(scenario.profile))
+        scenario.wait_settled(prefix=prefix, timeout_s=2 * settle_timeout_s(scenario.profile))
         if group.provider not in REPLAYS:
             owned = with_a_person("unresolved_too_long", effects=int(group.half == "accepted"))
             expect_ending(judge, group.provider, prefix, owned)
@@ -137,7 +137,7 @@ def _shows_late(judge: Judge, number: int, size: int) -> None:
         size * len(_groups("late")),
         LOOKED_FOR,
         like,
-        timeout_s=settle_timeout_s(scenario.profile),
+        timeout_s=2 * settle_timeout_s(scenario.profile),
         what="every action to be looked for",
     )
     early = scenario.count("a.idempotency_key like %s and a.attempt_count > 1", like)
@@ -150,7 +150,7 @@ def _come_to_rest(scenario: Scenario, calendar: Calendar, relay: str) -> None:
     calendar.turn_until(
         lambda: not scenario.count(NOT_AT_REST, f"{NAME}/"),
         step_s=STEP_S,
-        timeout_s=settle_timeout_s(scenario.profile),
+        timeout_s=2 * settle_timeout_s(scenario.profile),
         what="everything to be found, sent again, or before a person",
     )
     started.terminate()
@@ -170,7 +170,7 @@ def _lose_answers(scenario: Scenario, trouble: str, number: int, size: int) -> N
         "a.idempotency_key like %s and exists (select from outbox.action_events e"
         " where e.action_id = a.action_id and e.data::json ->> 'event' = 'response_lost')",
         f"{NAME}/%/{trouble}/%/batch{number}/%",
-        timeout_s=settle_timeout_s(scenario.profile),
+        timeout_s=2 * settle_timeout_s(scenario.profile),
         what="every answer to be lost",
     )
     relay.terminate()

@@ -58,7 +58,7 @@ def run(open_scenario: OpenScenario, runs: int, seed: int, profile: Profile) -> 
         _resolve_alerts(scenario)
         scenario.start_relay("relay-last")
         scenario.start_reconciler()
-        scenario.wait_settled(timeout_s=settle_timeout_s(profile))
+        scenario.wait_settled(timeout_s=2 * settle_timeout_s(profile))
         for group in groups:
             expect_ending(judge, group.provider, group.prefix, _ending(group))
         results = judge.results(NAME, {group.prefix: group.provider for group in groups})
@@ -102,7 +102,7 @@ def _lose_answers_over_days(scenario: Scenario, groups: Sequence[_Group], runs: 
             scenario.wait_for_count(
                 lost,
                 "a.delivery_state = 'delivery_unknown'",
-                timeout_s=settle_timeout_s(scenario.profile),
+                timeout_s=2 * settle_timeout_s(scenario.profile),
                 what="every answer of the day to be lost",
             )
             relay.terminate()
