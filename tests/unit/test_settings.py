@@ -172,4 +172,4 @@ def test_history_is_kept_at_least_as_long_as_payloads(monkeypatch: pytest.Monkey
         load_settings()
     for never in ("OUTBOX_EVENTS_RETENTION_DAYS", "OUTBOX_REDACT_AFTER_DAYS"):
         monkeypatch.setenv(never, "0")
-        assert load_settings()
+        load_settings()
