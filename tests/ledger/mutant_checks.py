@@ -56,11 +56,17 @@ _EVIDENCE = (("id-1", "id-1", False), ("id-1", "id-2", True), ("id-1", None, Fal
 CHECKS: dict[str, list[Check]] = {
     "guard_actions": [
         test_guard.test_no_update_changes_an_intent_or_forges_a_fact,
+        test_guard.test_only_a_settled_payload_can_be_redacted_and_only_to_nothing,
         *_each(test_guard.test_nothing_open_is_redacted, event=_OPEN),
+        test_guard.test_what_is_under_suspicion_can_be_redacted,
         test_guard.test_a_redaction_is_said_and_leaves_nothing,
         test_guard.test_a_redaction_is_once_and_so_is_the_end_of_a_history,
         test_guard.test_a_step_is_one_event_and_moves_no_receipt,
         test_guard.test_a_receipt_brings_no_other_fact,
+        *[
+            partial(each.test_a_session_notifies_of_events_only_and_only_when_asked, setting=setting, expected=expected)
+            for setting, expected in (("off", []), ("on", [""]))
+        ],
         *_RECEIPTS,
         *_UNLISTED,
         *_steps(Event.CLAIMED, Event.ACCEPTED, Event.FOUND),

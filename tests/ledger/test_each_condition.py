@@ -235,3 +235,24 @@ def test_a_deadline_ends_no_unknown(stage: Stage) -> None:
     stage.advance(3601)
     assert stage.one("select outbox.sweep_deadlines(10)", role="reconciler") == 0
     assert stage.state(action).delivery is DeliveryState.DELIVERY_UNKNOWN
+
+
+# -- Notifications ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("setting", "expected"), [("off", []), ("on", [""])])
+def test_a_session_notifies_of_events_only_and_only_when_asked(stage: Stage, setting: str, expected: list[str]) -> None:
+    action = stage.insert()
+    listener = stage.ledger.connect()
+    listener.execute("listen outbox_changes")
+    for role in ("relay", "owner"):
+        stage.rows(role, "select set_config('outbox.notify', %s, false)", setting)
+    stage.rows("owner", "update outbox.outbound_actions set last_error = null where action_id = %s", action)
+    assert stage.claim()["ids"] == [action]
+    stage.rows("owner", "select pg_notify('outbox_changes', 'last')")
+    told: list[str] = []
+    for notification in listener.notifies(timeout=30):
+        if notification.payload == "last":
+            break
+        told.append(notification.payload)
+    assert told == expected

@@ -140,6 +140,13 @@ def test_a_redaction_is_once_and_so_is_the_end_of_a_history(stage: Stage) -> Non
     assert changes(stage, action, *later) == dict.fromkeys(later, "OB002")
 
 
+def test_what_is_under_suspicion_can_be_redacted(stage: Stage) -> None:
+    action = stage.attempt("accepted", provider_id="id-1")
+    stage.late_acceptance(action, "id-9")
+    assert stage.facts(action)["last_event"] == "duplicate_suspected"
+    assert changes(stage, action, *REDACTIONS) == dict.fromkeys(REDACTIONS)
+
+
 def test_a_step_is_one_event_and_moves_no_receipt(stage: Stage) -> None:
     action, _ = stage.started()
     step = (
