@@ -1,6 +1,7 @@
 """The hot functions read by index only, on a ledger of a hundred thousand actions with fresh statistics.
 
-The plans are those of the statements inside the functions, as auto_explain reports them.
+With `-m exhaustive` also on one of a million. The plans are those of the statements inside the functions, as
+auto_explain reports them.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ GROWING = frozenset({"outbound_actions", "work_queue", "action_events", "evidenc
 LOAD = """
 alter table outbox.outbound_actions disable trigger user;
 insert into outbox.outbound_actions (provider, operation, idempotency_key, payload, execution_state, delivery_state)
-  select 'mail', 'send', 's' || n, '{"to": "a@example.com"}', 'dispatch_finished', 'delivery_confirmed'
-    from generate_series(1, 88000) n;
+  select 'mail', 'send', 's' || n, '{{"to": "a@example.com"}}', 'dispatch_finished', 'delivery_confirmed'
+    from generate_series(1, {settled}) n;
 alter table outbox.outbound_actions enable trigger user;
 insert into outbox.keys select idempotency_key, sha256(''), action_id from outbox.outbound_actions;
 insert into outbox.action_events (action_id, sequence, event_id, type, source, time, subject, data, created_by,
                                   occurred_at)
-  select action_id, 1, action_id::text, 't', 's', 't', 's', '{}', 'outbox_agent', now() from outbox.outbound_actions;
+  select action_id, 1, action_id::text, 't', 's', 't', 's', '{{}}', 'outbox_agent', now() from outbox.outbound_actions;
 insert into outbox.evidence (action_id, kind, proves, reason)
   select action_id, 'response', 'nothing', 'test' from outbox.outbound_actions limit 9000;
 insert into outbox.incidents (provider, account, operation, reason, owner)
@@ -36,24 +37,27 @@ insert into outbox.incidents (provider, account, operation, reason, owner)
 insert into outbox.reviews (incident_id, action_id, reason, owner, missing, next_step, due_at)
   select n, gen_random_uuid(), 'r', 'o', 'm', 's', now() from generate_series(1, 9000) n;
 insert into outbox.outbound_actions (provider, operation, idempotency_key, payload, ordering_key)
-  select 'mail', 'send', 'k' || n, '{"to": "a@example.com"}', case when n % 10 = 0 then 'o' || n % 500 end
+  select 'mail', 'send', 'k' || n, '{{"to": "a@example.com"}}', case when n % 10 = 0 then 'o' || n % 500 end
     from generate_series(1, 12000) n;
 alter table outbox.outbound_actions disable trigger user;
 update outbox.outbound_actions set execution_state = 'dispatch_finished', delivery_state = 'delivery_unknown'
- where idempotency_key ~ '^k1?[0-9]{0,3}$';
+ where idempotency_key ~ '^k1?[0-9]{{0,3}}$';
 alter table outbox.outbound_actions enable trigger user;
 update outbox.work_queue q set kind = 'unknown' from outbox.outbound_actions a
  where a.action_id = q.action_id and a.delivery_state = 'delivery_unknown';
 """
 
 
-@pytest.fixture(scope="module")
-def full(postgres_server: Any, ledger_template: str) -> Iterator[Stage]:
-    """A ledger of 100,000 actions: 88,000 settled, 2,000 unknown, 10,000 due. Tests roll back what they do."""
+SIZES = [100_000, pytest.param(1_000_000, marks=[pytest.mark.exhaustive, pytest.mark.timeout(1200)])]
+
+
+@pytest.fixture(scope="module", params=SIZES)
+def full(request: pytest.FixtureRequest, postgres_server: Any, ledger_template: str) -> Iterator[Stage]:
+    """A ledger of so many actions: 2,000 unknown, 10,000 due, the others settled. Tests roll back what they do."""
     with cloned(postgres_server, ledger_template) as database:
         stage = Stage(database)
         stage.declare()
-        stage.owner.execute(LOAD.encode())
+        stage.owner.execute(LOAD.format(settled=request.param - 12_000).encode())
         stage.owner.execute("vacuum analyze")
         yield stage
 
