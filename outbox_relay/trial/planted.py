@@ -24,6 +24,8 @@ SOURCES = ("outbox_relay", "reconciler", "schemas", "connectors", "tests", "pypr
 RUNS = 5
 """Actions per group: most bugs are there in every one of them."""
 TIMEOUT_S = 900
+CRASHES = ("NameError", "ImportError", "SyntaxError", "IndentationError")
+"""A bug that does not even run proves nothing about who catches it."""
 UNRELATED = ("PYTEST_", "COV_", "OUTBOX_")
 """What of the environment must not reach the run in the copy: settings of the session that plants."""
 
@@ -133,7 +135,7 @@ def catch(bug: PlantedBug, root: Path, servers: Servers, *, seed: int, by: str |
     seen = next((line for line in run.said.splitlines() for word in bug.shows if word in line), None)
     if not run.failed:
         return Catch(bug.name, catcher, caught=False, by="nothing failed")
-    if seen is None:
+    if seen is None or any(crash in run.said for crash in CRASHES):
         return Catch(bug.name, catcher, caught=False, by=f"failed for another reason: {run.said[-1500:]}")
     return Catch(bug.name, catcher, caught=True, by=seen.strip()[:300])
 
