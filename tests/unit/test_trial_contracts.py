@@ -6,6 +6,7 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -115,7 +116,8 @@ def test_a_scattered_record_shows_everything_once_in_no_order(
     provider = start_provider("trial-a-plus", contracts_dir=contracts_dir)
     made = [transfer(provider, f"k{number}")[2]["id"] for number in range(12)]
     provider.change(page_size=5, scattered=True)
-    shown, cursor = [], ""
+    shown: list[Any] = []
+    cursor: str | None = ""
     for _ in range(3):
         page = ask(provider, "GET", f"/transfers?limit=50&cursor={cursor}")[2]
         shown += [item["id"] for item in page["data"]]
