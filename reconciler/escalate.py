@@ -80,7 +80,7 @@ ADVICE: Mapping[Reason, Advice] = {
         LOOK + ", or ask the provider's support with the request's time. " + SAFE_AGAIN,
     ),
     Reason.REPLAY_HELD: Advice(
-        "the replay met a cause in the configuration: a refused credential, a redirect (never followed), a check of ours",
+        "the replay met a cause in the configuration: refused credential, redirect (never followed), a check of ours",
         "repair the cause while the key's window is open (it goes on by itself), or " + LOOK,
     ),
     Reason.WINDOW_OVER: Advice(
