@@ -20,7 +20,6 @@ from tests.plugins.postgres import PostgresServer
 ALL = [mutant for function in CHECKS for mutant in mutants(function)]
 _REDACTED = "no open action can have redacted_at: its own clause refuses that"
 _CHOICE = "what this function forms from the event leaves no other choice"
-_FENCE = "guard_actions refuses the step with the same code"
 _WEIGHED = "weigh_evidence, called next, uses up the same"
 _OPEN = "n.delivery_state in ('delivery_pending', 'delivery_unknown')"
 _SURVIVORS = {
@@ -41,9 +40,6 @@ _SURVIVORS = {
     "record_resolution-17": ("e.provider_id = p_provider_id", _WEIGHED),
     "begin_replay-2": ("q.kind = 'unknown'", "only what is delivery_unknown is replayed, below"),
     "begin_replay-5": ("a.delivery_state = 'delivery_unknown'", "its queue row says the same, above"),
-    "decide_review-2": ("p_decision in ('confirmed', 'failed', 'abandoned', 'resend')", _FENCE),
-    "decide_review-3": ("v_queue.kind = 'unknown'", _FENCE),
-    "decide_review-9": ("v_queue.kind = 'hold'", _FENCE),
     "sweep_expired_claims-0": ("q.claim_token is not null", "claimed_until is set with a token only"),
 }
 """What may survive: the condition, and what else holds it."""
