@@ -155,6 +155,7 @@ CHECKS: dict[str, list[Check]] = {
         test_reconciliation_functions.test_a_look_that_ran_out_is_given_back_and_counts_as_nothing,
     ],
     "sweep_deadlines": [
+        each.test_what_has_no_deadline_or_still_time_does_not_expire,
         test_reconciliation_functions.test_a_deadline_expires_what_waits_and_nothing_else,
         test_fencing.test_an_acceptance_that_waits_is_neither_withdrawn_nor_expired_away,
         each.test_a_deadline_ends_no_unknown,

@@ -12,8 +12,8 @@ from tests.ledger.factories import Stage, in_one_hour, put_into
 from tests.ledger.test_reconciliation_functions import postpone, replayed
 from tests.ledger.test_transitions import arm, named
 
-OTHERS = ({"provider": "other"}, {"account": "other"}, {"operation": "other"})
-"""Accounts that share two of three names with the usual one."""
+OTHERS = ({"provider": "early"}, {"account": "another"}, {"operation": "emit"})
+"""Accounts that share two of three names with the usual one, and sort before it."""
 
 
 def declare_others(stage: Stage, column: str) -> dict[str, UUID]:
@@ -25,7 +25,7 @@ def declare_others(stage: Stage, column: str) -> dict[str, UUID]:
 
 
 def claim_everything(stage: Stage) -> dict[UUID, dict]:
-    demand = [("mail", "default"), ("other", "default"), ("mail", "other")]
+    demand = [("mail", "default"), ("early", "default"), ("mail", "another")]
     return {
         row["action_id"]: row for provider, account in demand
         for row in stage.claim(provider=provider, account=account)["rows"]
@@ -65,8 +65,8 @@ def test_a_claim_fixes_what_its_own_account_declares(stage: Stage) -> None:
 def test_a_claim_takes_of_the_asked_account_only(stage: Stage) -> None:
     actions = declare_others(stage, "contract_version")
     assert set(stage.claim()["ids"]) == {actions["own"], actions["operation"]}
-    assert stage.claim(account="other")["ids"] == [actions["account"]]
-    assert stage.claim(provider="other")["ids"] == [actions["provider"]]
+    assert stage.claim(account="another")["ids"] == [actions["account"]]
+    assert stage.claim(provider="early")["ids"] == [actions["provider"]]
 
 
 @pytest.mark.parametrize("other", [{"provider": "other"}, {"account": "other"}], ids=["provider", "account"])
@@ -227,6 +227,12 @@ def test_a_sweep_takes_only_what_ran_out(stage: Stage) -> None:
     running, _ = stage.started()
     stage.expired()
     assert stage.state(running).execution is ExecutionState.DISPATCH_STARTED
+
+
+def test_what_has_no_deadline_or_still_time_does_not_expire(stage: Stage) -> None:
+    stage.insert()
+    stage.insert(deliver_by=in_one_hour(stage))
+    assert stage.one("select outbox.sweep_deadlines(10)", role="reconciler") == 0
 
 
 def test_a_deadline_ends_no_unknown(stage: Stage) -> None:
