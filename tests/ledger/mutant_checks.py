@@ -74,6 +74,7 @@ CHECKS: dict[str, list[Check]] = {
         test_reading.test_a_cancel_asked_for_twice_is_told_once,
     ],
     "accept_action": [
+        each.test_what_has_no_deadline_or_still_time_does_not_expire,
         *_each(
             test_refused_rows.test_an_unknown_name_is_refused_and_the_known_ones_are_named,
             part=["provider", "operation", "account"],

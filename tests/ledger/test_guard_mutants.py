@@ -28,6 +28,7 @@ _SURVIVORS = {
     "guard_actions-25": ("n.receipt_state is distinct from o.receipt_state", "no event of a step moves a receipt"),
     "guard_actions-26": ("n.event_sequence <> o.event_sequence + 1", "number_change sets it before"),
     "accept_action-12": ("new.deliver_by is not null", "null is not before now either"),
+    "claim_actions-11": ("q.ordering_key is null", "no other row has the same null"),
     "record_accepted-3": ("q.kind = 'dispatch'", "only a dispatch is dispatch_started"),
     "record_resolution-2": ("v_delivery is null", "no step leads to null"),
     "record_resolution-5": ("t.from_delivery = v_action.delivery_state", "finished and still queued is unknown"),
