@@ -5,6 +5,8 @@ PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
 UV ?= uv
+# Most tests wait for something; each of these has a stack of its own, about 1 GB with the broker and Connect.
+JOBS ?= 3
 STAMP := $(VENV)/.outbox-installed
 
 .DEFAULT_GOAL := help
@@ -33,8 +35,8 @@ demo: $(STAMP) ## The whole story on the real stack; KEEP=1 leaves it running, W
 up: $(STAMP) ## The real stack alone (PostgreSQL, Kafka, Connect) until Ctrl-C; prints its addresses as JSON
 	@$(PY) -m outbox_relay.local up
 
-test: $(STAMP) ## All tests on the real stack; ARGS="-k words" selects, STACK=containers uses Docker
-	@$(PY) -m pytest $(ARGS)
+test: $(STAMP) ## All tests on the real stack, JOBS=3 at a time; ARGS="-k words" selects, STACK=containers uses Docker
+	@$(PY) -m pytest -n $(JOBS) --dist loadfile $(ARGS)
 
 check: $(STAMP) ## Formatting, types, layers, generated files, SQL, documents: everything that needs no server
 	@$(PY) tools/check.py
