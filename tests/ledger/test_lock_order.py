@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from uuid import UUID, uuid4
 
 import psycopg
 import pytest
+from psycopg import sql
 
 from outbox_relay.states import DeliveryState, ExecutionState
 from tests.ledger.crowd import Crowd
@@ -186,10 +188,39 @@ def test_batches_in_opposite_order_do_not_deadlock(stage: Stage) -> None:
     assert set(other.done().values()) == {"stale"}  # type: ignore[attr-defined]
 
 
-def test_eight_sessions_of_everybody_never_deadlock(stage: Stage) -> None:
+EVENTS = {
+    "record_outcomes": ("relay", {"event": "accepted"}),
+    "record_resolutions": ("reconciler", {"event": "found"}),
+    "postpone_unknowns": ("reconciler", {"delay_ms": 0}),
+    "open_reviews": ("reconciler", {"missing": "x", "next_step": "y", "due_in_ms": 1}),
+}
+
+
+@pytest.mark.parametrize("function", EVENTS)
+def test_no_batch_holds_a_settled_action_while_waiting_for_a_queue_row(stage: Stage, function: str) -> None:
+    """A settled action has no queue row: what is kept of it must not be kept before the batch's queue rows are held."""
+    settled, unknown = sorted([stage.insert(), stage.insert()])
+    token = stage.claim()["token"]
+    stage.report(settled, token, "accepted")
+    stage.report(unknown, token, "response_lost")
+    role, values = EVENTS[function]
+    batch = [{"action_id": a, "claim_token": uuid4(), "reason": "r"} | values for a in (settled, unknown)]
+    statement = sql.SQL("select verdict from outbox.{}(%s)").format(sql.Identifier(function))
+    given = [json.dumps(batch, default=str)]
+    with stage.owner.transaction():
+        stage.rows("owner", "select 1 from outbox.work_queue where action_id = %s for update", unknown)
+        meanwhile = Meanwhile(stage, role, lambda other: other.as_(role).execute(statement, given).fetchall())
+        meanwhile.waits()
+        locked = "select 1 from outbox.outbound_actions where action_id = %s for update nowait"
+        assert Stage(stage.ledger).refusal("owner", locked, settled) is None, "the ledger row was locked first"
+    assert meanwhile.done() == [{"verdict": "stale"}] * 2
+
+
+@pytest.mark.parametrize("operations", [3200, pytest.param(10_000, marks=pytest.mark.exhaustive)])
+def test_eight_sessions_of_everybody_never_deadlock(stage: Stage, operations: int) -> None:
     stage.declare({"retry_limit": 1}, {"account": "other", "retry_limit": 1})
     crowd = Crowd(stage, seed=7)
-    crowd.run(sessions=8, steps=400)
+    crowd.run(sessions=8, steps=operations // 8)
     assert crowd.unexpected == []
-    assert crowd.done >= 3000
+    assert crowd.done == operations
     crowd.check_books()
