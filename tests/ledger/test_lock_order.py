@@ -188,7 +188,7 @@ def test_batches_in_opposite_order_do_not_deadlock(stage: Stage) -> None:
     assert set(other.done().values()) == {"stale"}  # type: ignore[attr-defined]
 
 
-EVENTS = {
+BATCHES: dict[str, tuple[str, dict[str, object]]] = {
     "record_outcomes": ("relay", {"event": "accepted"}),
     "record_resolutions": ("reconciler", {"event": "found"}),
     "postpone_unknowns": ("reconciler", {"delay_ms": 0}),
@@ -196,14 +196,14 @@ EVENTS = {
 }
 
 
-@pytest.mark.parametrize("function", EVENTS)
+@pytest.mark.parametrize("function", BATCHES)
 def test_no_batch_holds_a_settled_action_while_waiting_for_a_queue_row(stage: Stage, function: str) -> None:
     """A settled action has no queue row: what is kept of it must not be kept before the batch's queue rows are held."""
     settled, unknown = sorted([stage.insert(), stage.insert()])
     token = stage.claim()["token"]
     stage.report(settled, token, "accepted")
     stage.report(unknown, token, "response_lost")
-    role, values = EVENTS[function]
+    role, values = BATCHES[function]
     batch = [{"action_id": a, "claim_token": uuid4(), "reason": "r"} | values for a in (settled, unknown)]
     statement = sql.SQL("select verdict from outbox.{}(%s)").format(sql.Identifier(function))
     given = [json.dumps(batch, default=str)]
