@@ -100,6 +100,7 @@ def test_a_token_counts_for_its_own_action_alone(stage: Stage, event: str) -> No
     assert stage.state(first).execution is ExecutionState.DISPATCH_STARTED
     assert stage.everything(second) == before
     assert stage.report(first, one, event, provider_id="x") == "applied"
+    assert stage.everything(second) == before
 
 
 @pytest.mark.parametrize("event", ["accepted", "refused"])
