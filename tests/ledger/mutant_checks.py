@@ -39,6 +39,7 @@ _REPORTS = (Event.ACCEPTED, Event.REFUSED, Event.RESPONSE_LOST, Event.NO_EFFECT,
 _PROOFS = (Event.FOUND, Event.REPLAY_ACCEPTED, Event.RECEIPT_ARRIVED, Event.LATE_ACCEPTANCE)
 _OUTCOMES: list[Check] = [
     *_each(each.test_a_token_counts_for_its_own_action_alone, event=["accepted", "refused"]),
+    *_each(each.test_an_outcome_settles_no_other_action_that_was_started, event=["accepted", "refused"]),
     *_each(each.test_an_outcome_of_what_was_never_started_is_stale, event=["accepted", "refused"]),
     each.test_an_acceptance_under_a_reconcilers_token_is_kept,
     each.test_an_acceptance_in_time_is_no_evidence,

@@ -100,6 +100,13 @@ def test_a_token_counts_for_its_own_action_alone(stage: Stage, event: str) -> No
     assert stage.state(first).execution is ExecutionState.DISPATCH_STARTED
     assert stage.everything(second) == before
     assert stage.report(first, one, event, provider_id="x") == "applied"
+
+
+@pytest.mark.parametrize("event", ["accepted", "refused"])
+def test_an_outcome_settles_no_other_action_that_was_started(stage: Stage, event: str) -> None:
+    (first, token), (second, _) = stage.started(), stage.started()
+    before = stage.everything(second)
+    assert stage.report(first, token, event, provider_id="x") == "applied"
     assert stage.everything(second) == before
 
 
