@@ -1,27 +1,24 @@
-"""Ends the stack's processes when the process that started them dies, however it died.
+"""Names the processes that must not outlive us to a guardian, a process of its own that ends them when we die.
 
-Runs as a process of its own and in its own session: reads `+PID`, `-PID` and `=DIRECTORY` lines from its standard
-input, and when that ends (a SIGKILL of the parent closes it too) asks the remaining processes to stop, then kills them
-and removes the directory. It never signals a process other than the very one that was named: a reused id has another
-start time.
+Nothing here needs more than the standard library, so that everything which starts processes can be imported without
+the extra `local`; the guardian itself needs psutil.
 """
 
 from __future__ import annotations
 
 import contextlib
-import shutil
 import subprocess
 import sys
 import threading
 from pathlib import Path
 
-import psutil
-
-_PATIENCE_S = 8.0
+_GUARDIAN = Path(__file__).with_name("guardian.py")
+_END_S = 20.0
+"""The guardian asks, waits eight seconds and kills."""
 
 
 class Guard:
-    """The parent's side: names processes to the guard, which is started with the first of them."""
+    """The parent's side: the guardian is started with the first process that it must watch."""
 
     def __init__(self, directory: Path) -> None:
         """`directory` holds the processes' data and is removed with them; it must be ours alone."""
@@ -38,13 +35,13 @@ class Guard:
         self._tell(f"-{pid}\n")
 
     def close(self) -> None:
-        """Ends the guard; whatever is still watched is ended with it."""
+        """Ends the guardian; whatever is still watched is ended with it."""
         with self._lock:
             if self._process is None or self._process.stdin is None:
                 return
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
-            self._process.wait(timeout=_PATIENCE_S + 10)
+            self._process.wait(timeout=_END_S)
             self._process = None
 
     def _tell(self, line: str) -> None:
@@ -54,7 +51,7 @@ class Guard:
                 # Unbuffered: a line that is still in a buffer when we are killed protects nobody.
                 line = f"={self._directory}\n{line}"
                 self._process = subprocess.Popen(
-                    [sys.executable, "-P", __file__],
+                    [sys.executable, "-P", str(_GUARDIAN)],
                     stdin=subprocess.PIPE,
                     start_new_session=True,
                     bufsize=0,
@@ -62,42 +59,3 @@ class Guard:
             if self._process.stdin is not None:
                 with contextlib.suppress(BrokenPipeError):
                     self._process.stdin.write(line.encode())
-
-
-def main() -> None:
-    """Follow the instructions until the parent is gone, then end what is left."""
-    watched: dict[int, psutil.Process] = {}
-    directory = ""
-    for line in sys.stdin:
-        if line[0] == "=":
-            directory = line[1:].rstrip("\n")
-            continue
-        pid = int(line[1:])
-        if line[0] == "-":
-            watched.pop(pid, None)
-            continue
-        with contextlib.suppress(psutil.NoSuchProcess):
-            watched[pid] = psutil.Process(pid)
-    end(list(watched.values()))
-    if directory:
-        shutil.rmtree(directory, ignore_errors=True)
-
-
-def end(processes: list[psutil.Process]) -> None:
-    """Ask, wait, then kill, children included."""
-    family = list(processes)
-    for process in processes:
-        with contextlib.suppress(psutil.Error):
-            family += process.children(recursive=True)
-    for process in processes:
-        with contextlib.suppress(psutil.Error):
-            process.resume()
-            process.terminate()
-    _, alive = psutil.wait_procs(family, timeout=_PATIENCE_S)
-    for process in alive:
-        with contextlib.suppress(psutil.Error):
-            process.kill()
-
-
-if __name__ == "__main__":
-    main()
