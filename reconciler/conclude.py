@@ -60,6 +60,10 @@ class Setting:
     """0 to 1, drawn by the caller: how much of the allowed spread a wait is lengthened by."""
 
 
+_NOBODYS_TROUBLE = frozenset({Reason.NOTHING_TO_RESOLVE, Reason.PACED})
+"""Waits that nobody can shorten or need know of; what waits for ever is given up with a review all the same."""
+
+
 # ---- Decisions that ask nobody --------------------------------------------------------------------------------------
 
 
@@ -87,8 +91,9 @@ def wait(
     """Give the claim back and look again later; an old unknown gets an owner at the same time."""
     case, policy = setting.case, setting.policy
     age_s = (case.now - case.unknown_since).total_seconds()
-    # Waiting must not become invisible: from a certain age on somebody is told, while the search goes on.
-    if age_s >= policy.review_after_s and not case.review_open and reason is not Reason.NOTHING_TO_RESOLVE:
+    # Waiting must not become invisible: from a certain age on somebody is told, while the search goes on. Not of a turn
+    # that comes by itself: after a long absence of ours every case is old, and each would have called a person.
+    if age_s >= policy.review_after_s and not case.review_open and reason not in _NOBODYS_TROUBLE:
         return review(setting, Reason.UNRESOLVED_TOO_LONG, look_again_in_s=delay_s, evidence=evidence)
     return Postponement(
         action_id=case.claim.action_id,

@@ -156,7 +156,8 @@ class Resolver:
         spare_s = held.lease.remaining_s() - self._timing.deadline_s - LEASE_SLACK_S
         turn_s = self._pace.reserve(account, now, within_s=min(TURN_MAX_S, spare_s))
         if turn_s is None:
-            return wait(setting, self._later_s(setting, account, now), Reason.PACED)
+            reason = Reason.PROVIDER_IN_TROUBLE if self._pace.in_trouble(account) else Reason.PACED
+            return wait(setting, self._later_s(setting, account, now), reason)
         try:
             await asyncio.sleep(turn_s)
             return await act()

@@ -52,6 +52,7 @@ class Reason(StrEnum):
     IN_PROGRESS = "in_progress"
     NO_ANSWER = "no_answer"
     PACED = "paced"
+    PROVIDER_IN_TROUBLE = "provider_in_trouble"
     NOTHING_TO_RESOLVE = "nothing_to_resolve"
 
 

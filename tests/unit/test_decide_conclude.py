@@ -10,7 +10,7 @@ import pytest
 from outbox_relay.attempt.classify import REDIRECTED, Classification, Finding
 from outbox_relay.ledger.records import Evidence, Postponement, Resolution, ReviewRequest
 from outbox_relay.states import Event
-from reconciler.conclude import Absent, Found, Inconclusive, Setting, after_lookup, after_replay, conclude
+from reconciler.conclude import Absent, Found, Inconclusive, Setting, after_lookup, after_replay, conclude, wait
 from reconciler.decide import Lookup, Replay, Review, UseEvidence, WaitUntil, decide
 from reconciler.resolve import shows_trouble
 from reconciler.terms import NoTerms, Policy, Reason, Terms
@@ -62,6 +62,15 @@ def test_old_unknown_gets_an_owner_while_the_search_goes_on() -> None:
     assert isinstance(told, ReviewRequest)
     assert told.reason == Reason.UNRESOLVED_TOO_LONG
     assert told.look_again_in_s == 30
+
+
+@pytest.mark.parametrize(
+    ("reason", "told_to"), [(Reason.PACED, Postponement), (Reason.PROVIDER_IN_TROUBLE, ReviewRequest)]
+)
+def test_after_our_own_absence_a_turn_that_comes_calls_nobody_but_a_provider_in_trouble_does(
+    reason: Reason, told_to: type
+) -> None:
+    assert isinstance(wait(setting(now=after(72_000)), 2.0, reason), told_to)
 
 
 def test_old_unknown_with_an_owner_is_only_postponed() -> None:

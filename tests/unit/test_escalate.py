@@ -11,7 +11,14 @@ from reconciler.escalate import ADVICE, SAFE_AGAIN, due_in_s, owner_of, request_
 from reconciler.terms import NoTerms, Reason
 from tests.unit.unknown_cases import BLIND, CASE, CLAIM, KEYED, POLICY, WINDOW_S, after
 
-WAITING = {Reason.IN_FLIGHT, Reason.SETTLING, Reason.IN_PROGRESS, Reason.NO_ANSWER, Reason.PACED}
+WAITING = {
+    Reason.IN_FLIGHT,
+    Reason.SETTLING,
+    Reason.IN_PROGRESS,
+    Reason.NO_ANSWER,
+    Reason.PACED,
+    Reason.PROVIDER_IN_TROUBLE,
+}
 """Reasons to wait, which never reach a person under their own name."""
 
 
