@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from enum import StrEnum
 
@@ -109,7 +110,9 @@ def make_roles(
         found = connection.execute("select 1 from pg_roles where rolname = %s", [name]).fetchone()
         if found is None:
             option = sql.SQL(" replication" if _option(part, platform) else "")
-            connection.execute(sql.SQL("create role {} login{}").format(identifier, option))
+            # Roles belong to the whole server: another ledger's migration may make the same ones at this moment.
+            with suppress(psycopg.errors.DuplicateObject, psycopg.errors.UniqueViolation), connection.transaction():
+                connection.execute(sql.SQL("create role {} login{}").format(identifier, option))
         if part in passwords:
             statement = sql.SQL("alter role {} password {}").format(identifier, sql.Literal(passwords[part]))
             connection.execute(statement)
