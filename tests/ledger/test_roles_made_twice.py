@@ -23,7 +23,7 @@ def names(postgres_server: PostgresServer) -> Iterator[RoleNames]:
     prefix = f"twice_{uuid4().hex[:8]}"
     roles = RoleNames(*(f"{prefix}_{part}" for part, _ in RoleNames().items()))
     yield roles
-    for _, name in roles.items():
+    for name in dict(roles.items()).values():
         postgres_server.execute(sql.SQL("drop role if exists {}").format(sql.Identifier(name)))
 
 
