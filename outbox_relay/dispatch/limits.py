@@ -23,6 +23,9 @@ PAUSE_MAX_S = 3600.0
 BURST_S = 0.1
 """The bucket holds this much of the rate, so that a limit per second also holds over any one second."""
 
+ROUNDING_S = 1e-8
+"""Added to a wait whose end, a rounded sum, would fall short of the instant that it stands for."""
+
 
 class Effect(StrEnum):
     """What an attempt says about the account's health, whatever it says about the action."""
@@ -102,10 +105,9 @@ class AccountGate:
         """Seconds until time alone makes room; None when only a finished attempt can, or when there is room."""
         if self._full() or self.room(now) > 0:
             return None
-        waits = [self._paused_until - now, self._token_in(now)]
-        if self._open:
-            waits.append(self._probe_at - now)
-        return max(0.001, *waits)
+        until = max(self._paused_until, self._probe_at) if self._open else self._paused_until
+        wait_s = max(0.001, until - now, self._token_in(now))
+        return wait_s if now + wait_s >= until else wait_s + ROUNDING_S
 
     def start(self, count: int, now: float) -> Permit:
         """Take slots and tokens for `count` actions, at most `room`."""
