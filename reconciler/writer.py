@@ -1,33 +1,36 @@
-"""Stores conclusions, many per write, until they are stored.
+"""Stores conclusions: what the reconciler knows, or leaves to somebody, in the ledger's words.
 
-A conclusion may say what the world did (a replay was accepted), so it is never dropped: not by a dead ledger, not by a
-shutdown, not by one that cannot be stored beside others. A conclusion under a lost claim changes nothing.
+What it must never do stands in `outbox_relay/program/writer.py`: drop one. A conclusion may say what the world did (a
+replay was accepted). A conclusion under a lost claim changes nothing.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
+from typing import Protocol
 
-from outbox_relay.errors import LedgerUnavailable
-from outbox_relay.ledger.records import Postponement, Recorded, Resolution, ReviewRequest, UnknownCase, Verdict
+from outbox_relay.ledger.records import (
+    ActionId,
+    Postponement,
+    Recorded,
+    Resolution,
+    ReviewRequest,
+    UnknownCase,
+    Verdict,
+)
+from outbox_relay.program.writer import BatchWriter
 from outbox_relay.states import DeliveryState, Event, ExecutionState
-from outbox_relay.telemetry import Health, Logger, Readiness, ReconcilerMetrics, describe_error
+from outbox_relay.telemetry import Health, Logger, ReconcilerMetrics, describe_error
 from reconciler.conclude import Conclusion
 
 BATCH_MAX = 200
 LINGER_S = 0.003
-RETRY_FIRST_S = 0.05
-RETRY_MAX_S = 2.0
-WRITE_MAX_S = 15.0
-"""A connection that neither answers nor breaks is given up after this; longer than the ledger's statement timeout."""
 
 ARRIVED_BY = {Event.LATE_ACCEPTANCE: "late_response", Event.RECEIPT_ARRIVED: "receipt"}
 """How the metric names acceptances that nobody asked for; lookups and replays are counted when they are answered."""
-
-C = TypeVar("C", Resolution, Postponement, ReviewRequest)
+KINDS = (Resolution, ReviewRequest, Postponement)
+"""In the order in which they are stored: first what the world did."""
 
 
 class ConclusionStore(Protocol):
@@ -51,8 +54,8 @@ class Concluded:
     conclusion: Conclusion
 
 
-class ConclusionWriter:
-    """One queue, one write at a time; what arrives during a write is the next one."""
+class ConclusionWriter(BatchWriter[Concluded]):
+    """The reconciler's writer. While it cannot store, nothing may be claimed."""
 
     def __init__(
         self,
@@ -64,132 +67,56 @@ class ConclusionWriter:
         on_stored: Callable[[Sequence[Concluded]], None],
     ) -> None:
         """`on_stored` is told whose claims were given back."""
+        super().__init__(
+            "conclusion",
+            failures=metrics.ledger_failures.labels("record_conclusions"),
+            health=health,
+            log=log,
+            batch_max=BATCH_MAX,
+            linger_s=LINGER_S,
+        )
         self._store = store
         self._metrics = metrics
-        self._health = health
         self._log = log
         self._on_stored = on_stored
-        self._waiting: list[Concluded] = []
-        self._arrived = asyncio.Event()
-        self._closing = False
-        self._failing = False
-        self._repeated = False
 
-    @property
-    def storing(self) -> bool:
-        """False while conclusions cannot be stored: claim nothing then."""
-        return not self._failing
+    def parts(self, batch: Sequence[Concluded]) -> list[Sequence[Concluded]]:
+        """By kind, as each kind has its own call."""
+        by_kind = ([item for item in batch if isinstance(item.conclusion, kind)] for kind in KINDS)
+        return [part for part in by_kind if part]
 
-    @property
-    def pending(self) -> int:
-        """Conclusions that are known here and nowhere else."""
-        return len(self._waiting)
+    async def store(self, part: Sequence[Concluded]) -> list[Recorded]:
+        """Store conclusions of one kind."""
+        told = [item.conclusion for item in part]
+        if resolutions := [one for one in told if isinstance(one, Resolution)]:
+            return await self._store.resolve(resolutions)
+        if requests := [one for one in told if isinstance(one, ReviewRequest)]:
+            return await self._store.open_review(requests)
+        return await self._store.postpone([one for one in told if isinstance(one, Postponement)])
 
-    def put(self, concluded: Concluded) -> None:
-        """Queue a conclusion. Never waits."""
-        self._waiting.append(concluded)
-        self._arrived.set()
+    def action_of(self, item: Concluded) -> ActionId:
+        """A claimed case has one conclusion."""
+        return item.conclusion.action_id
 
-    def close(self) -> None:
-        """No more conclusions will come: `run` returns once all are stored."""
-        self._closing = True
-        self._arrived.set()
+    def plainer(self, item: Concluded) -> Concluded:
+        """What it concludes, without the evidence."""
+        return replace(item, conclusion=replace(item.conclusion, evidence=None))
 
-    async def run(self) -> None:
-        """Store until closed and empty."""
-        while self._waiting or not self._closing:
-            await self._arrived.wait()
-            if not self._closing:
-                await asyncio.sleep(LINGER_S)
-            batch = self._waiting[:BATCH_MAX]
-            if batch:
-                await self._write(batch)
-                del self._waiting[: len(batch)]
-                self._on_stored(batch)
-            if not self._waiting and not self._closing:
-                self._arrived.clear()
+    def given_up(self, item: Concluded, error: Exception) -> None:
+        """The claim runs out, and the case is looked at again."""
+        self._log.error("conclusion_dropped", action_id=str(self.action_of(item)), error=describe_error(error))
 
-    async def _write(self, batch: Sequence[Concluded]) -> None:
-        told = [item.conclusion for item in batch]
-        recorded: list[Recorded] = []
-        self._repeated = False
-        recorded += await self._until_stored(self._store.resolve, [one for one in told if isinstance(one, Resolution)])
-        recorded += await self._until_stored(
-            self._store.open_review, [one for one in told if isinstance(one, ReviewRequest)]
-        )
-        recorded += await self._until_stored(
-            self._store.postpone, [one for one in told if isinstance(one, Postponement)]
-        )
+    def stored(self, batch: Sequence[Concluded], recorded: Sequence[Recorded], *, repeated: bool) -> None:
+        """Count them, and tell the loop whose claims were given back."""
         answers = {answer.action_id: answer for answer in recorded}
-        # After a lost answer our own first write makes the second one stale: that is no claim lost.
         for item in batch:
-            self._count(item, answers.get(item.conclusion.action_id))
+            self._count(item, answers.get(self.action_of(item)), repeated=repeated)
+        self._on_stored(batch)
 
-    async def _until_stored(
-        self, store: Callable[[Sequence[C]], Awaitable[list[Recorded]]], told: Sequence[C]
-    ) -> list[Recorded]:
-        delay_s = RETRY_FIRST_S
-        while told:
-            try:
-                async with asyncio.timeout(WRITE_MAX_S):
-                    recorded = await self._together_or_alone(store, told)
-            except (LedgerUnavailable, TimeoutError) as error:
-                self._failed(error)
-                self._repeated = True
-                await asyncio.sleep(delay_s)
-                delay_s = min(RETRY_MAX_S, delay_s * 2)
-                continue
-            self._succeeded()
-            return recorded
-        return []
-
-    async def _together_or_alone(
-        self, store: Callable[[Sequence[C]], Awaitable[list[Recorded]]], told: Sequence[C]
-    ) -> list[Recorded]:
-        try:
-            return await store(told)
-        except (LedgerUnavailable, TimeoutError):
-            raise
-        except Exception as error:  # noqa: BLE001 - one conclusion must not keep the others from being stored
-            self._log.error("batch_refused", error=describe_error(error), size=len(told))
-            return [recorded for one in told for recorded in await self._alone(store, one)]
-
-    async def _alone(self, store: Callable[[Sequence[C]], Awaitable[list[Recorded]]], one: C) -> list[Recorded]:
-        try:
-            return await store([one])
-        except (LedgerUnavailable, TimeoutError):
-            raise
-        except Exception as error:  # noqa: BLE001 - what it concludes must be stored even when its details cannot be
-            self._log.error("conclusion_refused", action_id=str(one.action_id), error=describe_error(error))
-        try:
-            return await store([replace(one, evidence=None)])
-        except (LedgerUnavailable, TimeoutError):
-            raise
-        except Exception as error:  # noqa: BLE001 - the claim runs out and the case is looked at again
-            self._log.error("conclusion_dropped", action_id=str(one.action_id), error=describe_error(error))
-            return []
-
-    def _failed(self, error: LedgerUnavailable | TimeoutError) -> None:
-        self._metrics.ledger_failures.labels("record_conclusions").inc()
-        if not self._failing:
-            self._log.error("conclusions_not_storable", error=describe_error(error), waiting=len(self._waiting))
-        self._failing = True
-        self._health.report(
-            "conclusions",
-            Readiness.NOT_READY,
-            f"{len(self._waiting)} conclusions wait to be stored; nothing is claimed meanwhile",
-            "make the ledger writable again; this process keeps the conclusions and stores them then",
-        )
-
-    def _succeeded(self) -> None:
-        if self._failing:
-            self._log.info("conclusions_storable_again")
-        self._failing = False
-        self._health.report("conclusions", Readiness.READY, "conclusions are stored as they come")
-
-    def _count(self, item: Concluded, answer: Recorded | None) -> None:
+    def _count(self, item: Concluded, answer: Recorded | None, *, repeated: bool) -> None:
         conclusion, provider = item.conclusion, item.case.claim.provider
-        if answer is None or (answer.verdict is Verdict.STALE and self._repeated):
+        # After a lost answer our own first write makes the second one stale: that is no claim lost.
+        if answer is None or (answer.verdict is Verdict.STALE and repeated):
             return
         if answer.verdict is Verdict.STALE:
             self._metrics.stale_writes.inc()

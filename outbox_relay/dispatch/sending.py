@@ -192,7 +192,6 @@ class Dispatcher:
                 ordered=claim.ordering_key is not None,
                 due_age_s=claim.due_age_s,
                 claimed_at=began,
-                known_at=time.monotonic(),
             )
         )
 

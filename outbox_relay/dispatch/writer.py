@@ -1,32 +1,28 @@
-"""Stores outcomes, many per write, until they are stored.
+"""Stores outcomes: what each attempt proved, in the ledger's words.
 
-An outcome says what the world already did, so it is never dropped: not by a dead ledger, not by a shutdown, not by one
-outcome that cannot be stored beside others. While it cannot store, it says so, and nothing new may be claimed.
+What it must never do stands in `outbox_relay/program/writer.py`: drop one. Here is what is the relay's own: which call
+stores them, what an outcome means that cannot be stored, and what is counted once they are there.
 """
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from outbox_relay.dispatch.demand import AccountKey
-from outbox_relay.errors import LedgerUnavailable
-from outbox_relay.ledger.records import Outcome, Recorded, Verdict
+from outbox_relay.ledger.records import ActionId, Outcome, Recorded, Verdict
+from outbox_relay.program.writer import BatchWriter
 from outbox_relay.states import Event
-from outbox_relay.telemetry import Health, Logger, Readiness, RelayMetrics, child, describe_error
+from outbox_relay.telemetry import Health, Logger, RelayMetrics, child
 
 BATCH_MAX = 100
 """Outcomes in one write: half of what may be in flight, so that the rest is being sent meanwhile."""
-RETRY_FIRST_S = 0.05
-RETRY_MAX_S = 2.0
 STALL_MAX_S = 2.0
 """An outcome that waits longer than this, or a quarter of the lease, stops claiming until it is stored."""
-WRITE_MAX_S = 15.0
-"""A connection that neither answers nor breaks is given up after this; longer than the ledger's statement timeout."""
+IN_FLIGHT = 1
+"""Writes at a time, each with a connection of its own."""
 
 
 class OutcomeStore(Protocol):
@@ -47,15 +43,13 @@ class Finished:
     due_age_s: float
     claimed_at: float
     """Monotonic seconds."""
-    known_at: float
-    """Monotonic seconds."""
 
 
 Stored = Callable[[Sequence[Finished]], None]
 
 
-class OutcomeWriter:
-    """One queue, one write at a time; what arrives during a write is the next one."""
+class OutcomeWriter(BatchWriter[Finished]):
+    """The relay's writer. While it cannot store, nothing may be claimed."""
 
     def __init__(
         self,
@@ -69,126 +63,52 @@ class OutcomeWriter:
         log: Logger,
         on_stored: Stored,
     ) -> None:
+        super().__init__(
+            "outcome",
+            failures=metrics.ledger_failures.labels("record_outcomes"),
+            health=health,
+            log=log,
+            batch_max=BATCH_MAX,
+            linger_s=linger_s,
+            stall_s=min(STALL_MAX_S, lease_s / 4),
+            in_flight=IN_FLIGHT,
+        )
         self._store = store
-        self._linger_s = linger_s
-        self._stall_s = min(STALL_MAX_S, lease_s / 4)
         self._fatal = fatal
         self._metrics = metrics
-        self._health = health
         self._log = log
         self._on_stored = on_stored
-        self._waiting: deque[Finished] = deque()
-        self._arrived = asyncio.Event()
-        self._closing = False
-        self._failing = False
 
-    @property
-    def pending(self) -> int:
-        """Outcomes that are known here and nowhere else."""
-        return len(self._waiting)
+    def put(self, item: Finished) -> None:
+        """Queue an outcome, and show how many wait."""
+        super().put(item)
+        self._metrics.outcomes_waiting.set(self.pending)
 
-    @property
-    def storing(self) -> bool:
-        """False while outcomes cannot be stored: claim nothing then."""
-        return not self._failing and not (self._waiting and self._age_s() > self._stall_s)
+    async def store(self, part: Sequence[Finished]) -> list[Recorded]:
+        """Record the outcomes."""
+        return await self._store.record([finished.outcome for finished in part])
 
-    def _age_s(self) -> float:
-        """How long the oldest outcome has been waiting."""
-        return time.monotonic() - self._waiting[0].known_at
+    def action_of(self, item: Finished) -> ActionId:
+        """A claim has one outcome, and an action one claim at a time."""
+        return item.outcome.action_id
 
-    def put(self, finished: Finished) -> None:
-        """Queue an outcome. Never waits: what has happened cannot be refused."""
-        self._waiting.append(finished)
-        self._metrics.outcomes_waiting.set(len(self._waiting))
-        self._arrived.set()
+    def plainer(self, item: Finished) -> Finished:
+        """The event alone."""
+        return replace(item, outcome=replace(item.outcome, evidence=None, message=None))
 
-    def close(self) -> None:
-        """No more outcomes will come: `run` returns once all are stored."""
-        self._closing = True
-        self._arrived.set()
+    def given_up(self, item: Finished, error: Exception) -> None:
+        """An outcome that the ledger refuses even so is a bug of ours: the program ends, once the others are stored."""
+        what_happens = "its claim runs out and it becomes unknown"
+        self._log.error("outcome_given_up", action_id=str(self.action_of(item)), what_happens=what_happens)
+        self._fatal(error)
 
-    async def run(self) -> None:
-        """Store until closed and empty."""
-        while self._waiting or not self._closing:
-            await self._arrived.wait()
-            if len(self._waiting) < BATCH_MAX and not self._closing and self._linger_s:
-                await asyncio.sleep(self._linger_s)
-            if self._waiting:
-                await self._write()
-            if not self._waiting and not self._closing:
-                self._arrived.clear()
-
-    async def _write(self) -> None:
-        batch = [self._waiting[index] for index in range(min(BATCH_MAX, len(self._waiting)))]
-        recorded, repeated = await self._until_stored(batch)
-        for _ in batch:
-            self._waiting.popleft()
-        self._metrics.outcomes_waiting.set(len(self._waiting))
+    def stored(self, batch: Sequence[Finished], recorded: Sequence[Recorded], *, repeated: bool) -> None:
+        """Count them, and tell the loop whose successors are free."""
+        self._metrics.outcomes_waiting.set(self.pending)
         self._metrics.outcome_batch.observe(len(batch))
         # After a lost answer our own first write makes the second one stale: that is no claim lost.
         self._count([] if repeated else batch, recorded)
         self._on_stored(batch)
-
-    async def _until_stored(self, batch: Sequence[Finished]) -> tuple[list[Recorded], bool]:
-        delay_s = RETRY_FIRST_S
-        repeated = False
-        while True:
-            try:
-                async with asyncio.timeout(WRITE_MAX_S):
-                    recorded = await self._record(batch)
-            except (LedgerUnavailable, TimeoutError) as error:
-                self._failed(error)
-                repeated = True
-                await asyncio.sleep(delay_s)
-                delay_s = min(RETRY_MAX_S, delay_s * 2)
-                continue
-            self._succeeded()
-            return recorded, repeated
-
-    async def _record(self, batch: Sequence[Finished]) -> list[Recorded]:
-        outcomes = [finished.outcome for finished in batch]
-        try:
-            return await self._store.record(outcomes)
-        except (LedgerUnavailable, TimeoutError):
-            raise
-        except Exception as error:  # noqa: BLE001 - one outcome must not keep the others from being stored
-            self._log.error("batch_refused", error=describe_error(error), size=len(outcomes))
-            return [recorded for outcome in outcomes for recorded in await self._record_alone(outcome)]
-
-    async def _record_alone(self, outcome: Outcome) -> list[Recorded]:
-        try:
-            return await self._store.record([outcome])
-        except (LedgerUnavailable, TimeoutError):
-            raise
-        except Exception as error:  # noqa: BLE001 - the state must be stored even when its details cannot be
-            self._log.error("outcome_refused", action_id=str(outcome.action_id), error=describe_error(error))
-        try:
-            return await self._store.record([replace(outcome, evidence=None, message=None)])
-        except (LedgerUnavailable, TimeoutError):
-            raise
-        except Exception as error:  # noqa: BLE001 - the others first; then the program ends
-            what_happens = "its claim runs out and it becomes unknown"
-            self._log.error("outcome_given_up", action_id=str(outcome.action_id), what_happens=what_happens)
-            self._fatal(error)
-            return []
-
-    def _failed(self, error: LedgerUnavailable | TimeoutError) -> None:
-        self._metrics.ledger_failures.labels("record_outcomes").inc()
-        if not self._failing:
-            self._log.error("outcomes_not_storable", error=describe_error(error), waiting=len(self._waiting))
-        self._failing = True
-        self._health.report(
-            "outcomes",
-            Readiness.NOT_READY,
-            f"{len(self._waiting)} outcomes wait to be stored; nothing is claimed meanwhile",
-            "make the ledger writable again; this process keeps the outcomes and stores them then: do not kill it",
-        )
-
-    def _succeeded(self) -> None:
-        if self._failing:
-            self._log.info("outcomes_storable_again")
-        self._failing = False
-        self._health.report("outcomes", Readiness.READY, "outcomes are stored as they come")
 
     def _count(self, batch: Sequence[Finished], recorded: Sequence[Recorded]) -> None:
         verdicts = {answer.action_id: answer.verdict for answer in recorded}
