@@ -51,6 +51,9 @@ class UnknownStore(Protocol):
     async def next_due_in(self) -> float | None:
         """Seconds until there is something to look at."""
 
+    async def probe_write(self) -> None:
+        """Raise LedgerUnavailable when the ledger takes no conclusions."""
+
 
 @dataclass(frozen=True, slots=True)
 class Pulse:
@@ -96,6 +99,7 @@ class CaseLoop:
         self._bell = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._taken = 0
+        self._trusted = False
 
     @property
     def in_flight(self) -> int:
@@ -145,9 +149,13 @@ class CaseLoop:
     async def _turn(self, stopping: asyncio.Event) -> None:
         self._bell.clear()
         free = min(self._pulse.slots - self._taken, CLAIM_MAX)
+        if not self._writer.storing:
+            self._trusted = False
         if free <= 0 or not self._writer.storing:
             await self._sleep(self._pulse.idle_s)
             return
+        if not self._trusted:
+            await self._prove_ledger()
         held = await self._claim(free)
         if stopping.is_set():
             self._give_back(held)
@@ -156,6 +164,13 @@ class CaseLoop:
             self._start(one)
         if len(held) < free:
             await self._sleep(await self._idle_s())
+
+    async def _prove_ledger(self) -> None:
+        """Before the first claim, and after any trouble: a ledger that takes no conclusions must give no cases."""
+        async with asyncio.timeout(CALL_MAX_S):
+            await self._store.probe_write()
+        self._trusted = True
+        self._health.report("ledger", Readiness.READY, "reachable and writable")
 
     async def _claim(self, limit: int) -> list[Held]:
         token = ClaimToken(uuid4())
@@ -173,7 +188,6 @@ class CaseLoop:
                 # The claim's COMMIT may have happened: what it got is ours, and nobody else looks before it expires.
                 self._ledger_failed(error)
                 cases = await self._store.recall(token)
-        self._health.report("ledger", Readiness.READY, "reachable and writable")
         return [Held(case, lease) for case in cases]
 
     def _shortest_window_first(self, held: Sequence[Held]) -> list[Held]:
@@ -208,6 +222,8 @@ class CaseLoop:
     async def _work(self, held: Held) -> None:
         conclusion = await self._see_through(held)
         if conclusion is None:
+            # The ledger refused to let a replay begin: what else it refuses must be known before the next claim.
+            self._trusted = False
             self._freed(1)
         else:
             self._writer.put(Concluded(held.case, conclusion))
@@ -227,6 +243,7 @@ class CaseLoop:
             self._metrics.wakeups.labels("due").inc()
 
     def _ledger_failed(self, error: LedgerUnavailable | TimeoutError) -> None:
+        self._trusted = False
         self._metrics.ledger_failures.labels("claim_unknowns").inc()
         if self._health.readiness_of("ledger") is not Readiness.NOT_READY:
             self._log.error("ledger_unavailable", error=describe_error(error), hint=getattr(error, "hint", None))

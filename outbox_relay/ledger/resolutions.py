@@ -82,9 +82,13 @@ class Resolutions:
     async def begin_replay(
         self, action_id: ActionId, token: ClaimToken, *, lease_s: float, deadline_s: float
     ) -> Claim | None:
-        """Commit a replay as an attempt before it is sent; None when it must not be sent after all."""
+        """Commit a replay as an attempt before it is sent; None when it must not be sent after all.
+
+        Without the right to store what comes of it nothing begins: LedgerUnavailable.
+        """
         rows = await self._session.rows(
-            "select * from outbox.begin_replay(%s, %s, %s, %s)",
+            "select begun.* from outbox.begin_replay(%s, %s, %s, %s) as begun"
+            " where (select count(*) from outbox.record_resolutions('[]')) = 0",
             [action_id, token, milliseconds(lease_s), milliseconds(deadline_s)],
         )
         return claim_from(rows[0]) if rows else None
@@ -103,6 +107,13 @@ class Resolutions:
         """Put actions before a person and give their claims back."""
         rows = await self._session.rows("select * from outbox.open_reviews(%s)", [as_json(requests)])
         return recorded_in(rows)
+
+    async def probe_write(self) -> None:
+        """Raise LedgerUnavailable when a conclusion could not be stored now: read-only, or a right is missing."""
+        await self._session.value(
+            "select outbox.probe_write()::text, (select count(*) from outbox.record_resolutions('[]')),"
+            " (select count(*) from outbox.postpone_unknowns('[]')), (select count(*) from outbox.open_reviews('[]'))"
+        )
 
     async def sweep_deadlines(self, limit: int = 500) -> int:
         """Expire what was not sent before its deadline; return how many."""

@@ -126,7 +126,11 @@ class Scenario:
 
     def start_reconciler(self, name: str = "reconciler", **environ: str) -> HttpProgram:
         """Start a reconciler and wait until it is ready; it ends with the scenario."""
-        return self._start(name, "reconciler", "reconciler", environ).wait_ready()
+        return self.begin_reconciler(name, **environ).wait_ready()
+
+    def begin_reconciler(self, name: str = "reconciler", **environ: str) -> HttpProgram:
+        """Start a reconciler that may not become ready."""
+        return self._start(name, "reconciler", "reconciler", environ)
 
     def _start(self, name: str, module: str, role: str, environ: Mapping[str, str]) -> HttpProgram:
         settings = {**self.environ, "OUTBOX_DATABASE_URL": self.ledger.dsn(role), "OUTBOX_INSTANCE": name, **environ}

@@ -365,7 +365,7 @@ def test_answer_is_stored_though_the_ledger_went_away_during_the_replay(scenario
 
 
 def test_nothing_more_is_replayed_while_conclusions_cannot_be_stored(scenario: SetStage) -> None:
-    """Cases that were claimed before the trouble was noticed have their turn in it."""
+    """Cases that were claimed before the trouble have their turn in it."""
     stage = scenario("resend", profile=PATIENT)
     resend, names = stage.providers["resend"], keys("deploy", 3)
     make_unknown(stage, "resend", {Fault.DROP_BEFORE_RECEIPT: names})
@@ -375,14 +375,35 @@ def test_nothing_more_is_replayed_while_conclusions_cannot_be_stored(scenario: S
     # Turns so far apart that the first replay's answer is known, and could not be stored, before the second one's turn.
     file = stage.folder / "providers.yaml"
     file.write_text(file.read_text().replace("review_owner:", "rate_per_s: 0.5\n  review_owner:"))
+    resend.spoil(Fault.ACCEPT_THEN_HANG, times=None, nth=2)
+    reconciler = stage.start_reconciler()
+    wait_until(lambda: resend.announced("accepted"), timeout_s=45, what="the first replay to be accepted")
     with rights_revoked(stage):
-        reconciler = stage.start_reconciler()
+        attempts = sum(each.attempts for each in stage.standings())
+        resend.release("answer")
         reconciler.wait_for("conclusions_not_storable")
         wait_until(lambda: _seconds_since_the_last_replay(stage) > 6, timeout_s=45, what="every turn to have come")
-        assert len(resend.book.requests()) == 1
+        assert sum(each.attempts for each in stage.standings()) == attempts
     stage.wait_settled(timeout_s=60)
     assert {each.delivery_state for each in stage.standings()} == {"reconciled_confirmed"}
     assert not resend.book.duplicates()
+
+
+def test_nothing_is_claimed_or_replayed_by_a_reconciler_that_may_not_store(scenario: SetStage) -> None:
+    stage = scenario("resend")
+    make_unknown(stage, "resend", {Fault.DROP_BEFORE_RECEIPT: keys("deploy", 3)})
+    relay = stage.start_relay()
+    wait_unknown(stage, 3)
+    relay.terminate()
+    with rights_revoked(stage):
+        reconciler = stage.begin_reconciler()
+        reconciler.wait_for("ledger_unavailable")
+        wait_until(lambda: series(reconciler, "outbox_ledger_failures_total") > 1, timeout_s=45, what="it to try again")
+        assert reconciler.get("/readyz")[0] == 503
+        assert {each.attempts for each in stage.standings()} == {1}
+        assert not stage.providers["resend"].book.requests()
+    stage.wait_settled(timeout_s=60)
+    assert {(each.delivery_state, each.attempts) for each in stage.standings()} == {("reconciled_confirmed", 2)}
 
 
 def _seconds_since_the_last_replay(stage: Scenario) -> float:
