@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
@@ -41,9 +41,16 @@ class UnknownStore(Protocol):
     """The part of the ledger that gives cases."""
 
     async def claim_unknowns(
-        self, limit: int, *, token: ClaimToken, lease_s: float, deadline_s: float, worker: str
+        self,
+        limit: int,
+        *,
+        token: ClaimToken,
+        lease_s: float,
+        deadline_s: float,
+        worker: str,
+        windows_s: Mapping[tuple[str, str, str], float],
     ) -> list[UnknownCase]:
-        """Claim what must be looked at."""
+        """Claim what must be looked at, the shortest window first."""
 
     async def recall(self, token: ClaimToken) -> list[UnknownCase]:
         """What was got under this token."""
@@ -91,6 +98,7 @@ class CaseLoop:
         self._see_through = see_through
         self._catalogue = catalogue
         self._windows = windows
+        self._windows_s = catalogue.windows_s(windows.policy)
         self._pulse = pulse
         self._worker = worker
         self._metrics = metrics
@@ -183,6 +191,7 @@ class CaseLoop:
                     lease_s=self._pulse.lease_s,
                     deadline_s=self._pulse.deadline_s,
                     worker=self._worker,
+                    windows_s=self._windows_s,
                 )
             except LedgerUnavailable as error:
                 # The claim's COMMIT may have happened: what it got is ours, and nobody else looks before it expires.
@@ -198,7 +207,9 @@ class CaseLoop:
             terms = self._catalogue.of(claim.provider, claim.account, claim.operation)
             if not isinstance(terms, Terms) or terms.replay is None:
                 return True, one.case.unknown_since.timestamp()
-            return False, replay_until(one.case, terms, self._windows.policy).timestamp()
+            until = replay_until(one.case, terms, self._windows.policy)
+            # A window that is over is none any more: it must not stand before those that are not.
+            return until <= one.case.now, until.timestamp()
 
         return sorted(held, key=ends)
 

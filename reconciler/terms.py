@@ -214,6 +214,14 @@ class Catalogue:
     terms: Mapping[tuple[str, str, str], Terms | NoTerms]
     """By provider, account and operation."""
 
+    def windows_s(self, policy: Policy) -> dict[tuple[str, str, str], float]:
+        """How long after the first attempt a replay is safe, where there is one; our own margin taken off."""
+        return {
+            key: max(0.0, terms.replay.window_s - policy.margin_s)
+            for key, terms in self.terms.items()
+            if isinstance(terms, Terms) and terms.replay is not None
+        }
+
     def of(self, provider: str, account: str, operation: str) -> Terms | NoTerms:
         """The terms, or why there are none."""
         found = self.terms.get((provider, account, operation))

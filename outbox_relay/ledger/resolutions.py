@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
+
+from psycopg.types.json import Jsonb
 
 from outbox_relay.ledger.claims import claim_from
 from outbox_relay.ledger.outcomes import recorded_in
@@ -55,6 +57,14 @@ def _case_from(item: dict[str, Any]) -> UnknownCase:
     )
 
 
+def _nested(windows_s: Mapping[tuple[str, str, str], float]) -> Jsonb:
+    """Provider, account and operation, one in the other, to milliseconds."""
+    found: dict[str, dict[str, dict[str, int]]] = {}
+    for (provider, account, operation), window_s in windows_s.items():
+        found.setdefault(provider, {}).setdefault(account, {})[operation] = milliseconds(window_s)
+    return Jsonb(found)
+
+
 class Resolutions:
     """One method, one round trip."""
 
@@ -62,15 +72,23 @@ class Resolutions:
         self._session = session
 
     async def claim_unknowns(
-        self, limit: int, *, token: ClaimToken, lease_s: float, deadline_s: float, worker: str
+        self,
+        limit: int,
+        *,
+        token: ClaimToken,
+        lease_s: float,
+        deadline_s: float,
+        worker: str,
+        windows_s: Mapping[tuple[str, str, str], float] | None = None,
     ) -> list[UnknownCase]:
-        """Claim what must be looked at: unused acceptances first, then unknowns that are due.
+        """Claim what must be looked at: unused acceptances first, then due unknowns, the shortest window first.
 
+        `windows_s`: by provider, account and operation, how long after the first attempt a replay is safe.
         After a LedgerUnavailable the claim may have been committed: ask `recall` with the same token.
         """
         rows = await self._session.rows(
-            'select outbox.claim_unknowns(%s, %s, %s, %s, %s) as "case"',
-            [limit, token, milliseconds(lease_s), milliseconds(deadline_s), worker],
+            'select outbox.claim_unknowns(%s, %s, %s, %s, %s, %s) as "case"',
+            [limit, token, milliseconds(lease_s), milliseconds(deadline_s), worker, _nested(windows_s or {})],
         )
         return [_case_from(row["case"]) for row in rows]
 

@@ -26,7 +26,7 @@ grant execute on function
   outbox.record_outcomes(jsonb), outbox.next_dispatch_in(jsonb) to {relay};
 
 grant execute on function
-  outbox.claim_unknowns(integer, uuid, integer, integer, text), outbox.recall_unknowns(uuid),
+  outbox.claim_unknowns(integer, uuid, integer, integer, text, jsonb), outbox.recall_unknowns(uuid),
   outbox.begin_replay(uuid, uuid, integer, integer), outbox.record_resolutions(jsonb),
   outbox.postpone_unknowns(jsonb), outbox.open_reviews(jsonb), outbox.sweep_deadlines(integer),
   outbox.next_unknown_in(), outbox.roll_up_counters(integer),

@@ -155,11 +155,13 @@ class Stage:
 
     # -- The reconciler ----------------------------------------------------------------------------------------------
 
-    def look(self, limit: int = 100, *, token: UUID | None = None, lease_ms: int = LEASE_MS) -> Row:
-        """The reconciler claims; {"token", "ids", "cases"}."""
-        token = token or uuid4()
-        statement = "select outbox.claim_unknowns(%s, %s, %s, 1000, 'tester') as unknown"
-        cases = [row["unknown"] for row in self.rows("reconciler", statement, limit, token, lease_ms)]
+    def look(
+        self, limit: int = 100, *, token: UUID | None = None, lease_ms: int = LEASE_MS, windows: Row | None = None
+    ) -> Row:
+        """The reconciler claims; {"token", "ids", "cases"}. `windows`: provider to account to operation to ms."""
+        token, windows_json = token or uuid4(), json.dumps(windows or {})
+        statement = "select outbox.claim_unknowns(%s, %s, %s, 1000, 'tester', %s) as unknown"
+        cases = [row["unknown"] for row in self.rows("reconciler", statement, limit, token, lease_ms, windows_json)]
         return {"token": token, "ids": [UUID(case["claim"]["action_id"]) for case in cases], "cases": cases}
 
     def resolve(self, action: UUID, event: str, *, token: UUID | None = None, **more: object) -> str:

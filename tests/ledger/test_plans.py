@@ -97,7 +97,7 @@ def whole_reads(node: dict[str, Any]) -> Iterator[str]:
 
 DEMAND = json.dumps([{"provider": "mail", "account": "default", "slots": 64}])
 CLAIM = "select * from outbox.claim_actions(%s, %s, 60000, 1000, 'x')"
-LOOK = "select * from outbox.claim_unknowns(64, %s, 60000, 1000, 'x')"
+LOOK = 'select * from outbox.claim_unknowns(64, %s, 60000, 1000, \'x\', \'{"mail": {"default": {"send": 86400000}}}\')'
 
 
 def claimed(stage: Stage) -> list[dict[str, object]]:
