@@ -23,7 +23,7 @@ def crowded(stage: Stage) -> dict[str, list[UUID]]:
 
 
 def lost(stage: Stage, provider: str, **columns: object) -> UUID:
-    action = stage.insert(provider=provider, **columns)
+    action = stage.insert(None, provider=provider, **columns)
     token = stage.claim(provider=provider)["token"]
     assert stage.report(action, token, "response_lost") == "applied"
     return action
