@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from outbox_relay.attempt.send import Sender
 from outbox_relay.capture.records import Wakeup
 from outbox_relay.capture.wakeups import Wakeups
 from outbox_relay.capture.watch import ConnectorWatch
-from outbox_relay.errors import OutboxError
 from outbox_relay.ledger.pool import Ledger
+from outbox_relay.program.ending import Ending
+from outbox_relay.program.wakeups import follow
 from outbox_relay.providers.accounts import Account
 from outbox_relay.states import RecordType
-from outbox_relay.telemetry import Health, LedgerSeries, Logger, Readiness, ReconcilerMetrics, log_failure
+from outbox_relay.telemetry import Health, LedgerSeries, Logger, Readiness, ReconcilerMetrics
 from reconciler.loop import LOOP, CaseLoop, Pulse
 from reconciler.pace import Pace
 from reconciler.resolve import AccountKey, Resolver, Timing
@@ -31,7 +32,6 @@ from reconciler.writer import Concluded, ConclusionWriter
 
 WAKING_RECORDS = frozenset({RecordType.DELIVERY_UNKNOWN.value})
 DRAIN_SLACK_S = 2.0
-KAFKA_CHECK_S = 0.5
 COUNT_EVERY_SWEEPS = 3
 COUNT_LEAST_S = 1.0
 
@@ -76,7 +76,7 @@ class Reconciler:
         self._pulse = pulse
         self._sweep_s = sweep_s
         self._stopping = asyncio.Event()
-        self._failure: Exception | None = None
+        self._ending = Ending(instruments.log)
         self._windows = Windows(rules.policy)
         metrics, log = instruments.metrics, instruments.log
         self._writer = ConclusionWriter(
@@ -146,91 +146,40 @@ class Reconciler:
         health.report("stopping", Readiness.NOT_READY, "no more claims; finishing the cases under way")
         log.info("stopping", cases=self._loop.in_flight, conclusions=self._writer.pending)
         for task in loops:
-            await self._ended(task)
+            await self._ending.of(task)
         left = await self._loop.drain(within_s=self._pulse.lease_s + DRAIN_SLACK_S)
         if left:
             log.error("cases_abandoned", count=left, what_happens="their claims expire and are looked at again")
         self._writer.close()
-        await self._ended(writing)
+        await self._ending.of(writing)
         stopped.cancel()
         log.info("stopped", conclusions_lost=self._writer.pending)
-        return self._exit_code()
+        return self._ending.exit_code
 
     async def _sweep(self) -> None:
-        await repeat(
-            "sweep",
-            self._sweeper.sweep,
-            every_s=self._sweep_s,
-            stopping=self._stopping,
-            health=self._instruments.health,
-            metrics=self._instruments.metrics,
-            log=self._instruments.log,
-        )
+        await self._repeat("sweep", self._sweeper.sweep, every_s=self._sweep_s)
 
     async def _count(self) -> None:
-        await repeat(
-            "counts",
-            lambda: show_counts(self._ledger.reports, self._instruments.series, self._windows),
-            every_s=max(COUNT_EVERY_SWEEPS * self._sweep_s, COUNT_LEAST_S),
-            stopping=self._stopping,
-            health=self._instruments.health,
-            metrics=self._instruments.metrics,
-            log=self._instruments.log,
-        )
+        def count() -> Awaitable[None]:
+            return show_counts(self._ledger.reports, self._instruments.series, self._windows)
+
+        await self._repeat("counts", count, every_s=max(COUNT_EVERY_SWEEPS * self._sweep_s, COUNT_LEAST_S))
 
     async def _retain(self) -> None:
-        await repeat(
-            "retention",
-            self._retainer.turn,
-            every_s=self._sweep_s,
-            stopping=self._stopping,
-            health=self._instruments.health,
-            metrics=self._instruments.metrics,
-            log=self._instruments.log,
-        )
+        await self._repeat("retention", self._retainer.turn, every_s=self._sweep_s)
+
+    async def _repeat(self, name: str, act: Callable[[], Awaitable[None]], *, every_s: float) -> None:
+        health, metrics, log = self._instruments.health, self._instruments.metrics, self._instruments.log
+        await repeat(name, act, every_s=every_s, stopping=self._stopping, health=health, metrics=metrics, log=log)
 
     async def _read(self, wakeups: Wakeups | None) -> None:
-        """Read wake-ups and keep readiness told; without Kafka only wait for the end."""
-        health = self._instruments.health
-        if wakeups is None:
-            health.report("kafka", Readiness.READY, "not used: the ledger is polled (OUTBOX_WAKEUPS=ledger)")
-            await self._stopping.wait()
-            return
-        reading = asyncio.create_task(wakeups.run(self._stopping), name="kafka-consumer")
-        while not reading.done():
-            self._tell_kafka(wakeups.trouble)
-            await asyncio.wait((reading,), timeout=KAFKA_CHECK_S)
-        await reading
-
-    def _tell_kafka(self, trouble: str | None) -> None:
-        health, log = self._instruments.health, self._instruments.log
-        before = health.readiness_of("kafka")
-        if trouble is None:
-            health.report("kafka", Readiness.READY, "wake-ups arrive")
-            if before is not Readiness.READY:
-                log.info("kafka_ready")
-            return
-        health.report(
-            "kafka",
-            Readiness.DEGRADED,
-            f"{trouble}; unknowns are found by the due list, every {self._pulse.idle_s:g} s at the latest",
-            "check OUTBOX_KAFKA_BOOTSTRAP_SERVERS, the brokers and the topic; nothing is lost meanwhile",
+        await follow(
+            wakeups,
+            self._stopping,
+            meanwhile=f"unknowns are found by the due list, every {self._pulse.idle_s:g} s at the latest",
+            health=self._instruments.health,
+            log=self._instruments.log,
         )
-        if before is Readiness.READY:
-            log.warning("kafka_degraded", trouble=trouble)
 
     def _stored(self, batch: Sequence[Concluded]) -> None:
         self._loop.stored(batch)
-
-    async def _ended(self, task: asyncio.Task[None]) -> None:
-        """Wait for a loop's end; what it died of makes the exit code."""
-        try:
-            await task
-        except Exception as error:  # noqa: BLE001 - the other loops must still end in good order
-            log_failure(self._instruments.log, "loop_failed", error)
-            self._failure = self._failure or error
-
-    def _exit_code(self) -> int:
-        if self._failure is None:
-            return 0
-        return self._failure.exit_code if isinstance(self._failure, OutboxError) else 1

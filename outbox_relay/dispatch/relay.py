@@ -18,15 +18,15 @@ from outbox_relay.dispatch.limits import AccountGate
 from outbox_relay.dispatch.loop import LOOP, ClaimLoop, ClaimStore, Timing
 from outbox_relay.dispatch.sending import Dispatcher, Misfit
 from outbox_relay.dispatch.writer import Finished, OutcomeStore, OutcomeWriter
-from outbox_relay.errors import OutboxError
+from outbox_relay.program.ending import Ending
+from outbox_relay.program.wakeups import follow
 from outbox_relay.providers.accounts import Account
 from outbox_relay.states import Event, RecordType
-from outbox_relay.telemetry import Health, Logger, Readiness, RelayMetrics, log_failure
+from outbox_relay.telemetry import Health, Logger, Readiness, RelayMetrics
 
 WAKING_RECORDS = frozenset({RecordType.ACTION_CREATED.value, RecordType.RETRY_SCHEDULED.value})
 DRAIN_SLACK_S = 2.0
 """Beyond the deadline that every attempt has: for classifying and for a slow machine."""
-KAFKA_CHECK_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Relay:
         self._metrics = metrics
         self._timing = timing
         self._stopping = asyncio.Event()
-        self._failure: Exception | None = None
+        self._ending = Ending(self._log)
         self._writer = OutcomeWriter(
             outcomes,
             linger_s=timing.linger_s,
@@ -121,44 +121,20 @@ class Relay:
         self.stop()
         self._health.report("stopping", Readiness.NOT_READY, "no more claims; finishing what is in flight")
         self._log.info("stopping", in_flight=self._dispatcher.in_flight, outcomes=self._writer.pending)
-        await self._ended(claiming)
+        await self._ending.of(claiming)
         left = await self._dispatcher.drain(within_s=self._timing.deadline_s + DRAIN_SLACK_S)
         if left:
             self._log.error("attempts_abandoned", count=left, what_happens="their claims expire and become unknown")
         self._writer.close()
-        await self._ended(writing)
-        await self._ended(reading)
+        await self._ending.of(writing)
+        await self._ending.of(reading)
         stopped.cancel()
         self._log.info("stopped", outcomes_lost=self._writer.pending)
-        return self._exit_code()
+        return self._ending.exit_code
 
     async def _read(self, wakeups: Wakeups | None) -> None:
-        """Read wake-ups and keep readiness told; without Kafka only wait for the end."""
-        if wakeups is None:
-            self._health.report("kafka", Readiness.READY, "not used: the ledger is polled (OUTBOX_WAKEUPS=ledger)")
-            await self._stopping.wait()
-            return
-        reading = asyncio.create_task(wakeups.run(self._stopping), name="kafka-consumer")
-        while not reading.done():
-            self._tell_kafka(wakeups.trouble)
-            await asyncio.wait((reading,), timeout=KAFKA_CHECK_S)
-        await reading
-
-    def _tell_kafka(self, trouble: str | None) -> None:
-        before = self._health.readiness_of("kafka")
-        if trouble is None:
-            self._health.report("kafka", Readiness.READY, "wake-ups arrive")
-            if before is not Readiness.READY:
-                self._log.info("kafka_ready")
-            return
-        self._health.report(
-            "kafka",
-            Readiness.DEGRADED,
-            f"{trouble}; dispatch goes on from the sweep, every {self._timing.sweep_s:g} s",
-            "check OUTBOX_KAFKA_BOOTSTRAP_SERVERS, the brokers and the topic; nothing is lost meanwhile",
-        )
-        if before is Readiness.READY:
-            self._log.warning("kafka_degraded", trouble=trouble)
+        meanwhile = f"dispatch goes on from the sweep, every {self._timing.sweep_s:g} s"
+        await follow(wakeups, self._stopping, meanwhile=meanwhile, health=self._health, log=self._log)
 
     def _stored(self, batch: Sequence[Finished]) -> None:
         ordered = {finished.account for finished in batch if finished.ordered}
@@ -172,20 +148,5 @@ class Relay:
         self._loop.slot_freed(account)
 
     def _fail(self, error: Exception) -> None:
-        if self._failure is None:
-            log_failure(self._log, "must_stop", error)
-        self._failure = self._failure or error
+        self._ending.must_come(error)
         self.stop()
-
-    async def _ended(self, task: asyncio.Task[None]) -> None:
-        """Wait for a loop's end; what it died of makes the exit code."""
-        try:
-            await task
-        except Exception as error:  # noqa: BLE001 - the other loops must still end in good order
-            log_failure(self._log, "loop_failed", error)
-            self._failure = self._failure or error
-
-    def _exit_code(self) -> int:
-        if self._failure is None:
-            return 0
-        return self._failure.exit_code if isinstance(self._failure, OutboxError) else 1
