@@ -109,7 +109,7 @@ class ClaimLoop:
         """There may be due work for these accounts (all, by default); with `promised`, an empty claim is a refusal."""
         if self._demands.wake(accounts):
             self._promised |= promised
-            self._metrics.wakeups.labels(source).inc()
+            child(self._metrics.wakeups, source).inc()
             self._bell.set()
 
     def slot_freed(self, account: AccountKey) -> None:

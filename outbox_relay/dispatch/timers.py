@@ -11,8 +11,9 @@ POLL_FIRST_S = 0.0025
 """The poll while there is work: most of what a commit waits for without Kafka."""
 POLL_BUSY_S = 0.05
 """The poll stays short for this long after a claim that found something; then it doubles."""
-POLL_MAX_S = 1.0
-"""Without Kafka an idle ledger is polled this often, or at every sweep where that is more often."""
+POLL_MAX_S = 0.05
+"""Without Kafka an idle ledger is polled this often, or at every sweep where that is more often: what the first commit
+after a pause waits for at most."""
 LOOK_AHEAD_MIN_S = 0.25
 """Least time between two questions for the next due time: a due action that cannot be claimed must not spin us."""
 DUE_SLACK_S = 0.001
@@ -29,7 +30,9 @@ class Timers:
         self._poll_at = now if polling else None
         self._sweep_at = now
         self._due_at: float | None = None
-        self._look_at: float | None = now
+        # Polls are closer together than any look ahead: what is due is found by them.
+        self._looks_ahead = not polling
+        self._look_at = now if self._looks_ahead else None
         self._looked_at = now - LOOK_AHEAD_MIN_S
 
     def ring(self, now: float) -> list[str]:
@@ -60,7 +63,7 @@ class Timers:
 
     def due_time_changed(self, now: float) -> None:
         """Work was scheduled or claimed: what is due next must be asked for again, soon."""
-        if self._look_at is None:
+        if self._looks_ahead and self._look_at is None:
             self._look_at = max(now, self._looked_at + LOOK_AHEAD_MIN_S)
 
     def look_ahead_wanted(self, now: float) -> bool:

@@ -5,6 +5,7 @@ Nothing but the ledger package talks to PostgreSQL, and it talks through this po
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -25,6 +26,9 @@ from outbox_relay.ledger.resolutions import Resolutions
 from outbox_relay.ledger.retention import Retention
 from outbox_relay.ledger.reviews import Reviews
 from outbox_relay.ledger.session import Session, translated
+
+CHECK_AFTER_S = 1.0
+"""A connection that was in use so lately is taken to be alive; one that is not costs its caller a LedgerUnavailable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,21 @@ class Ledger:
         return Identity(row["ledger_id"], row["environment"], row["schema_version"])
 
 
+class _Connection(psycopg.AsyncConnection[Any]):
+    """A connection that knows when it was last taken from the pool."""
+
+    taken_at = -CHECK_AFTER_S
+    """Monotonic seconds."""
+
+
+async def _check_after_a_pause(connection: _Connection) -> None:
+    """The pool's question before it hands a connection out: a round trip, so only to one that rested for a while."""
+    now = time.monotonic()
+    rested, connection.taken_at = now - connection.taken_at >= CHECK_AFTER_S, now
+    if rested:
+        await AsyncConnectionPool.check_connection(connection)
+
+
 @asynccontextmanager
 async def open_ledger(
     dsn: str,
@@ -83,13 +102,14 @@ async def open_ledger(
             f"-c idle_in_transaction_session_timeout=30000{' -c outbox.notify=on' if notify else ''}"
         ),
     }
-    pool: AsyncConnectionPool[psycopg.AsyncConnection[Any]] = AsyncConnectionPool(
+    pool: AsyncConnectionPool[_Connection] = AsyncConnectionPool(
         dsn,
         min_size=1,
         max_size=max_size,
         open=False,
         timeout=10,
-        check=AsyncConnectionPool.check_connection,
+        check=_check_after_a_pause,
+        connection_class=_Connection,
         kwargs=connecting,
     )
     with translated():

@@ -117,7 +117,7 @@ def translated() -> Iterator[None]:
 class Session:
     """A pool of connections in autocommit, and the calls that go through it."""
 
-    def __init__(self, pool: AsyncConnectionPool[psycopg.AsyncConnection[Any]]) -> None:
+    def __init__(self, pool: AsyncConnectionPool[Any]) -> None:
         self._pool = pool
 
     async def rows(self, statement: LiteralString, parameters: Sequence[Any] = ()) -> list[Row]:
@@ -134,7 +134,7 @@ class Session:
         with translated():
             async with self._pool.connection() as connection, connection.cursor(row_factory=args_row(make)) as cursor:
                 await cursor.execute(statement, parameters)
-                return await cursor.fetchall()
+                return cast(list[_Made], await cursor.fetchall())
 
     async def value(self, statement: LiteralString, parameters: Sequence[Any] = ()) -> Any:  # noqa: ANN401 - the caller knows its function
         """Run one function call and return its single value."""
