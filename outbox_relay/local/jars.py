@@ -1,4 +1,4 @@
-"""Fetches exactly the jars of connectors/jars.lock from Maven Central, each checked against its sha256.
+"""Fetches exactly the jars of a lock in connectors/ from Maven Central, each checked against its sha256.
 
 The lock, not the downloader, decides versions: jgo resolves some transitive ones differently from Maven, so it is
 asked for one artifact at a time. A jar whose checksum differs is deleted and never put on a class path.
@@ -43,10 +43,10 @@ class Jar:
         return Path(*self.group.split("."), self.artifact, self.version, f"{self.artifact}-{self.version}.jar")
 
 
-def locked_jars() -> list[Jar]:
+def locked_jars(lock: str = "jars.lock") -> list[Jar]:
     """All jars of the lock, in its order, which is the class path's."""
     jars = []
-    for line in resource("connectors", "jars.lock").read_text(encoding="utf-8").splitlines():
+    for line in resource("connectors", lock).read_text(encoding="utf-8").splitlines():
         if line and not line.startswith("#"):
             coordinate, size, sha256 = line.split()
             group, artifact, version = coordinate.split(":")
@@ -65,12 +65,17 @@ def version_of(artifact: str) -> str:
 def class_path(progress: Progress) -> str:
     """Fetch what is missing (about 60 MB the first time) and return the class path of broker and Connect."""
     jars = locked_jars()
+    return os.pathsep.join(map(str, fetched(jars, f"{len(jars)} jars of Kafka and Debezium", progress)))
+
+
+def fetched(jars: Sequence[Jar], what: str, progress: Progress) -> list[Path]:
+    """The files of these jars, downloaded where they are missing; `what` names them to whoever waits."""
     with locked("jars") as repository:
         missing = [jar for jar in jars if not _is_good(repository / jar.path, jar)]
         missing = [jar for jar in missing if not _copied(repository, jar)]
         if missing:
-            _fetch(missing, repository, progress)
-        return os.pathsep.join(str(repository / jar.path) for jar in jars)
+            _fetch(missing, repository, what, progress)
+        return [repository / jar.path for jar in jars]
 
 
 def _is_good(path: Path, jar: Jar) -> bool:
@@ -90,9 +95,9 @@ def _copied(repository: Path, jar: Jar) -> bool:
     return _is_good(target, jar)
 
 
-def _fetch(jars: Sequence[Jar], repository: Path, progress: Progress) -> None:
+def _fetch(jars: Sequence[Jar], repository: Path, what: str, progress: Progress) -> None:
     total = sum(jar.size for jar in jars)
-    progress(f"downloading {len(jars)} jars of Kafka and Debezium, {total / 1e6:.0f} MB, once")
+    progress(f"downloading {what}, {total / 1e6:.0f} MB, once")
     done, next_report = 0, total / _STEPS
     with ThreadPoolExecutor(_PARALLEL) as pool:
         futures = {pool.submit(_fetch_one, jar, repository): jar for jar in jars}
@@ -123,7 +128,7 @@ def _fetch_one(jar: Jar, repository: Path) -> None:
     if not _is_good(target, jar):
         target.unlink(missing_ok=True)
         raise DependencyDown(
-            f"{jar.group}:{jar.artifact}:{jar.version} is not the file that jars.lock names; it was deleted",
+            f"{jar.group}:{jar.artifact}:{jar.version} is not the file that the lock names; it was deleted",
             hint="try again; when it happens again, something between here and Maven Central changes files",
         )
 

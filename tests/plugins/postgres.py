@@ -5,8 +5,9 @@ Tests never share rows: what a test finds in its ledger, it put there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from uuid import uuid4
 
@@ -107,6 +108,20 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     if PLACE in config.stash:
         config.stash[PLACE].stop()
         del config.stash[PLACE]
+
+
+def progress_of(config: pytest.Config) -> Callable[[str], None]:
+    """How to tell whoever waits what is being downloaded; also from a worker, whose stdout nobody sees."""
+    reporter, capture = (config.pluginmanager.get_plugin(name) for name in ("terminalreporter", "capturemanager"))
+    if reporter is not None:
+        told: Callable[[str], None] = reporter.write_line
+        return told
+
+    def say(line: str) -> None:
+        with capture.global_and_fixture_disabled() if capture else nullcontext():
+            print(line, file=sys.stderr, flush=True)
+
+    return say
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from outbox_relay.trial.drill import OpenScenario
+from outbox_relay.trial.grounds import Grounds
 from outbox_relay.trial.processes import TEST_PROFILE, HttpProgram, Profile
 from outbox_relay.trial.scenario import SECRET, KafkaPlace, Scenario, open_scenario
 from tests.plugins.postgres import TrialDatabase
@@ -63,7 +64,9 @@ def scenario(ledger: TrialDatabase, tmp_path: Path) -> Iterator[SetStage]:
 def open_stage(ledger: TrialDatabase, tmp_path: Path) -> OpenScenario:
     """What a drill sets its stage with. One per test: it is this test's ledger."""
 
-    def opened(providers: Sequence[str], profile: Profile) -> AbstractContextManager[Scenario]:
+    def opened(providers: Sequence[str], profile: Profile, url: str | None = None) -> AbstractContextManager[Scenario]:
+        if url is not None:
+            return Grounds(url, tmp_path).open_scenario(providers, profile)
         return open_scenario(ledger, tmp_path, providers=providers, profile=profile)
 
     return opened

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
+import tarfile
 import time
+import zipfile
 from pathlib import Path
 
 import psutil
@@ -16,8 +20,9 @@ import pytest
 
 from outbox_relay.errors import DependencyDown, SettingsError
 from outbox_relay.local import jars as local_jars
+from outbox_relay.local import servers
 from outbox_relay.local.java import Java, find_java
-from outbox_relay.local.postgres import BINDIR_VARIABLE
+from outbox_relay.local.servers import BINDIR_VARIABLE, MAJOR_VARIABLE, chosen_major, locked_servers, server_bindir
 from outbox_relay.local.stack import Stack
 from outbox_relay.resources import resource
 
@@ -58,6 +63,71 @@ def test_a_directory_without_postgresql_is_refused(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv(BINDIR_VARIABLE, str(tmp_path))
     with Stack(tmp_path) as stack, pytest.raises(SettingsError, match=BINDIR_VARIABLE):
         stack.start_postgres()
+
+
+def test_the_pinned_servers_are_the_supported_majors_that_the_wheel_is_not() -> None:
+    assert sorted(locked_servers()) == [14, 15, 16, 17]
+    assert "://" not in resource("connectors", "servers.lock").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("major", ["13", "19", "17.2", "x"])
+def test_a_major_that_is_not_pinned_is_refused_with_the_choice(major: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(MAJOR_VARIABLE, major)
+    with pytest.raises(SettingsError, match="14, 15, 16, 17, 18"):
+        chosen_major()
+
+
+def test_a_major_is_chosen_by_its_number_and_the_wheels_is_the_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for given in ("14", "17", "18", ""):
+        monkeypatch.setenv(MAJOR_VARIABLE, given)
+        found.append(chosen_major())
+    assert found == [14, 17, None, None]
+
+
+def server_archive(path: Path) -> None:
+    """A jar that holds a server as small as can be, and what only builders want."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:xz") as files:
+        for name in ("bin/postgres", "lib/libpq.a", "include/libpq-fe.h"):
+            member = tarfile.TarInfo(name)
+            member.size, member.mode = 1, 0o755
+            files.addfile(member, io.BytesIO(b"x"))
+    with zipfile.ZipFile(path, "w") as jar:
+        jar.writestr("postgres-linux.txz", packed.getvalue())
+
+
+def test_a_pinned_server_is_fetched_once_unpacked_once_and_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server_archive(tmp_path / "made.jar")
+    content = (tmp_path / "made.jar").read_bytes()
+    jar = local_jars.Jar("g", "server", "14.1.0", len(content), hashlib.sha256(content).hexdigest())
+    fetches: list[str] = []
+
+    def download(wanted: local_jars.Jar, repository: Path) -> None:
+        fetches.append(wanted.version)
+        (repository / wanted.path).write_bytes(content)
+
+    monkeypatch.setenv("M2_REPO", str(tmp_path / "none"))
+    monkeypatch.setenv("OUTBOX_LOCAL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(local_jars, "_download", download)
+    monkeypatch.setattr(servers, "locked_servers", lambda: {14: jar})
+    monkeypatch.setattr(servers, "can_run", lambda: True)
+    told: list[str] = []
+    bindir = server_bindir(14, told.append)
+    assert os.access(bindir / "postgres", os.X_OK)
+    assert {path.name for path in bindir.parent.iterdir()} == {"bin"}
+    assert any("downloading PostgreSQL 14.1.0" in line for line in told)
+    assert server_bindir(14, told.append) == bindir
+    assert fetches == ["14.1.0"]
+
+
+def test_where_no_pinned_server_runs_ones_own_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(servers, "can_run", lambda: False)
+    with pytest.raises(DependencyDown) as refused:
+        server_bindir(14, lambda _: None)
+    assert BINDIR_VARIABLE in (refused.value.hint or "")
 
 
 def test_a_java_that_is_too_old_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
