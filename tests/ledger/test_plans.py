@@ -95,6 +95,19 @@ def whole_reads(node: dict[str, Any]) -> Iterator[str]:
         yield from whole_reads(child)
 
 
+def quadratic_joins(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Nested loops that read one transition table for every row of another."""
+    parts = node.get("Plans", ())
+    if node.get("Node Type") == "Nested Loop" and all(reads_tuplestore(part) for part in parts[:2]):
+        yield node
+    for part in parts:
+        yield from quadratic_joins(part)
+
+
+def reads_tuplestore(node: dict[str, Any]) -> bool:
+    return node.get("Node Type") == "Named Tuplestore Scan" or any(map(reads_tuplestore, node.get("Plans", ())))
+
+
 DEMAND = json.dumps([{"provider": "mail", "account": "default", "slots": 64}])
 CLAIM = "select * from outbox.claim_actions(%s, %s, 60000, 1000, 'x')"
 LOOK = 'select * from outbox.claim_unknowns(64, %s, 60000, 1000, \'x\', \'{"mail": {"default": {"send": 86400000}}}\')'
@@ -121,6 +134,15 @@ def assert_index_only(stage: Stage, statement: str, *values: object) -> None:
 def test_claiming_reads_by_index(full: Stage) -> None:
     assert_index_only(full, CLAIM, DEMAND, uuid4())
     assert_index_only(full, "select * from outbox.recall_claims(%s)", uuid4())
+
+
+def test_the_guard_of_a_batch_is_not_quadratic(full: Stage) -> None:
+    """In whatever function a session's first change was: the plan of a trigger is kept."""
+    batch = json.dumps([item | {"event": "accepted"} for item in claimed(full)], default=str)
+    for statement, values in ((CLAIM, (DEMAND, uuid4())), ("select * from outbox.record_outcomes(%s)", (batch,))):
+        found = plans(full, statement, *values)
+        assert any(reads_tuplestore(plan["Plan"]) for plan in found), "no guard was seen"
+        assert [join for plan in found for join in quadratic_joins(plan["Plan"])] == []
 
 
 @pytest.mark.parametrize("event", ["accepted", "refused", "response_lost", "no_effect", "held", "released"])

@@ -1,9 +1,11 @@
 -- AFTER UPDATE on outbound_actions, once per statement: the second fence. Refuses every change that is not a listed
 -- step, whoever tries, and appends the events, so that table, history and topic cannot disagree. Set-based, because a
 -- batch of claims or outcomes is one statement; columns by name, because a whole row of a transition table is dear.
--- Errors: OB002.
+-- By hash, whatever its caller set and however few rows the session's first batch had: a plan is kept, and a nested loop
+-- over two transition tables is quadratic in the batch. Errors: OB002.
 create or replace function outbox.guard_actions()
   returns trigger language plpgsql security definer set search_path = pg_catalog, outbox, pg_temp
+  set enable_hashjoin = on set enable_nestloop = off
 as $$
 declare
   v_why text;
