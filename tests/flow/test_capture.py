@@ -142,6 +142,14 @@ def test_heartbeats_let_the_slot_move_on_while_no_action_is_written(captured: Pi
             time.sleep(0.1)
 
 
+def test_a_standby_may_be_promoted_without_losing_the_slot(captured: Pipeline) -> None:
+    """From PostgreSQL 17 on the slot is one that standbys may copy; before, there is no such thing."""
+    with captured.database.connect() as connection:
+        slot = "select to_jsonb(s) -> 'failover' from pg_replication_slots s where slot_name = %s"
+        found = connection.execute(slot, [captured.connector.slot_name]).fetchone()
+        assert found == (True if connection.info.server_version >= 170_000 else None,)
+
+
 def test_applying_the_connector_again_changes_nothing(captured: Pipeline) -> None:
     again = apply(captured.api, captured.connector)
     assert not again.created
