@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 from uuid import uuid4
 
+import psycopg
 import pytest
 
 from outbox_relay.ledger.pool import open_ledger
@@ -74,3 +77,41 @@ def test_what_is_rolled_back_is_not_notified(stage: Stage, heard: Callable[[], l
     with relay.transaction(force_rollback=True):
         assert stage.claim()["ids"]
     assert heard() == []
+
+
+def test_an_agent_commits_while_a_notifying_commit_stands_still(stage: Stage) -> None:
+    """Notifying commits go one after the other, behind one lock of the server; an agent's is none of them.
+
+    A standby that does not answer holds the relay's commit after it took that lock.
+    """
+    stage.insert("first")
+    relay = Stage(stage.ledger)
+    relay.as_("relay").execute("set outbox.notify = 'on'")
+    agent = stage.as_("agent")
+    agent.execute("set synchronous_commit = local")
+    agent.execute("set lock_timeout = '300ms'")
+    stage.rows("owner", "alter system set synchronous_standby_names = 'nobody'")
+    claim = threading.Thread(target=relay.claim, daemon=True)
+    try:
+        stage.rows("owner", "select pg_reload_conf()")
+        stage.owner.execute("set synchronous_commit = local")
+        claim.start()
+        until_waiting_for_the_standby(stage, relay.as_("relay").info.backend_pid)
+        stage.insert("second")
+        assert stage.refusal("agent", "select pg_notify('other', '')") is None, "the lock is taken by the commit"
+        with pytest.raises(psycopg.errors.LockNotAvailable):
+            agent.execute("select pg_notify('other', '')")
+    finally:
+        stage.rows("owner", "alter system reset synchronous_standby_names")
+        stage.rows("owner", "select pg_reload_conf()")
+        claim.join(WAIT_S)
+    assert stage.one("select count(*) from outbox.outbound_actions where execution_state = 'dispatch_started'") == 1
+
+
+def until_waiting_for_the_standby(stage: Stage, pid: int) -> None:
+    """Wait until this backend's commit waits for a standby."""
+    deadline = time.monotonic() + WAIT_S
+    waiting = "select wait_event = 'SyncRep' from pg_stat_activity where pid = %s"
+    while not stage.one(waiting, pid):
+        assert time.monotonic() < deadline, "the commit went through"
+        time.sleep(0.02)
