@@ -72,5 +72,9 @@ class ConditionNotMet(OutboxError):
     exit_code = 6
 
 
+class NotPossibleHere(ConditionNotMet):
+    """What was asked for needs something that this machine does not have; the hint names it."""
+
+
 class InvariantBroken(OutboxError):
     """An invariant of this program does not hold; it stops rather than guess."""

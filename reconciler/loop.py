@@ -178,7 +178,6 @@ class CaseLoop:
         async with asyncio.timeout(CALL_MAX_S):
             await self._store.probe_write()
         self._trusted = True
-        self._health.report("ledger", Readiness.READY, "reachable and writable")
 
     async def _claim(self, limit: int) -> list[Held]:
         token = ClaimToken(uuid4())
@@ -196,7 +195,9 @@ class CaseLoop:
             except LedgerUnavailable as error:
                 # The claim's COMMIT may have happened: what it got is ours, and nobody else looks before it expires.
                 self._ledger_failed(error)
-                cases = await self._store.recall(token)
+                return [Held(case, lease) for case in await self._store.recall(token)]
+        # Not before: a full disk still takes a small row where a claim finds no room.
+        self._health.report("ledger", Readiness.READY, "reachable and writable")
         return [Held(case, lease) for case in cases]
 
     def _shortest_window_first(self, held: Sequence[Held]) -> list[Held]:

@@ -100,9 +100,8 @@ class ClaimLoop:
         self._log = log
         self._bell = asyncio.Event()
         self._promised = False
-        self._trusted = False
-        self._was_ready = False
-        self._trouble_told = False
+        self._trusted = self._was_ready = self._trouble_told = False
+        self._doubts: set[str] = set()
         self._timers = Timers(sweep_s=timing.sweep_s, polling=timing.polling, now=time.monotonic())
 
     def wake(self, source: str, accounts: Iterable[AccountKey] | None = None, *, promised: bool = False) -> None:
@@ -151,9 +150,14 @@ class ClaimLoop:
         now = time.monotonic()
         for source in self._timers.ring(now):
             if source == "sweep":
+                self._doubts.add("sweep")
                 await self._sweep()
+                self._doubts.discard("sweep")
             self.wake(source)
         orders = self._demands.take(now)
+        if not orders:
+            self._doubts.discard("claim")
+        self._tell_ready()
         if orders:
             await self._claim(orders, stopping)
         elif self._timers.look_ahead_wanted(now):
@@ -167,6 +171,11 @@ class ClaimLoop:
             await self._store.probe_write()
         self._trusted = True
         self._demands.wake()
+
+    def _tell_ready(self) -> None:
+        # A full disk still takes the probe's small row: what has failed must have worked again.
+        if self._doubts:
+            return
         if self._health.readiness_of("ledger") is not Readiness.READY:
             self._log.info("ledger_available_again" if self._was_ready else "ready", worker=self._worker)
         self._health.report("ledger", Readiness.READY, "reachable and writable")
@@ -214,15 +223,18 @@ class ClaimLoop:
     async def _ask(self, orders: Sequence[Order], token: ClaimToken, lease: Lease) -> list[Claim]:
         try:
             async with asyncio.timeout(CALL_MAX_S):
-                return await self._store.claim(
+                claims = await self._store.claim(
                     [order.demand for order in orders],
                     token=token,
                     lease_s=self._timing.lease_s,
                     deadline_s=self._timing.deadline_s,
                     worker=self._worker,
                 )
+            self._doubts.discard("claim")
+            return claims
         except (LedgerUnavailable, TimeoutError) as error:
             self._ledger_failed(error)
+            self._doubts.add("claim")
             return await self._recall(token, lease)
 
     async def _recall(self, token: ClaimToken, lease: Lease) -> list[Claim]:

@@ -11,17 +11,20 @@ import importlib
 import os
 import pkgutil
 import sys
-from collections.abc import Sequence
+import traceback
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Self
 
-from outbox_relay.errors import ConditionNotMet, OutboxError
+from outbox_relay.errors import ConditionNotMet, NotPossibleHere, OutboxError
 from outbox_relay.local.stack import Stack
 from outbox_relay.trial import drills
 from outbox_relay.trial.drill import Drill
 from outbox_relay.trial.grounds import Grounds
+from outbox_relay.trial.lanes import Lanes, Say, Task
 from outbox_relay.trial.planted import PlantedBug, Servers, catch, catchers_of, failures_unplanted, read_bugs
 from outbox_relay.trial.processes import DEFAULT_PROFILE, HOLDING_PROFILE
 from outbox_relay.trial.report import Order, Report
@@ -35,6 +38,8 @@ def found_drills() -> dict[str, Drill]:
 
 
 DRILLS = found_drills()
+JOBS = 3
+"""For two cores and more: most of a drill is waiting."""
 DEFAULT_PROFILE_RUNS = 20
 """The pass at default timings: one batch, because each of its waits takes minutes."""
 
@@ -45,6 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--runs", "-n", type=int, default=300, help="actions per drill, group and provider")
     parser.add_argument("--drill", action="append", choices=sorted(DRILLS), help="only this one; may be repeated")
     parser.add_argument("--seed", type=int, default=42)
+    parser.add_argument("--jobs", type=int, default=JOBS, help="drills, or planted bugs, at a time")
     parser.add_argument("--profile", choices=("test", "default", "both"), default="both", help="which timings")
     parser.add_argument("--report", type=Path, default=Path("build/drill-report.json"))
     parser.add_argument("--resume", action="store_true", help="keep what a finished report of these programs has, too")
@@ -53,14 +59,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only-planted", action="store_true", help="no drills but those of the planted bugs")
     options = parser.parse_args(arguments)
     folder = options.report.absolute().parent / "drill" / f"run-{os.getpid()}"
-    report = Report(options.report, resume=options.resume)
+    report, lanes = Report(options.report, resume=options.resume), Lanes(options.jobs)
     try:
         with Place(options.database_url) as place:
-            for order in [] if options.only_planted else orders(options.profile, options.runs, options.seed):
-                for name in options.drill or DRILLS:
-                    run_one(name, order, Grounds(place.postgres(), folder), report)
+            wanted = [] if options.only_planted else orders(options.profile, options.runs, options.seed)
+            grounds = Grounds(place.postgres(), folder)
+            lanes.run([task(name, order, grounds, report) for order in wanted for name in options.drill or DRILLS])
             if options.planted is not None:
-                catch_planted(read_bugs(options.planted), place, options.seed, report)
+                catch_planted(read_bugs(options.planted), place, options.seed, report, lanes)
+    except KeyboardInterrupt:
+        print("interrupted: the same command goes on with what is missing", flush=True)
+        os._exit(130)  # the lanes wait for what nobody will do; the guardians end what was started
     except OutboxError as error:
         print(f"{error}\n{error.hint or ''}", file=sys.stderr)
         return error.exit_code
@@ -77,43 +86,78 @@ def orders(profile: str, runs: int, seed: int) -> list[Order]:
     return [short if profile == "test" else long]
 
 
-def run_one(name: str, order: Order, grounds: Grounds, report: Report) -> None:
+def task(name: str, order: Order, grounds: Grounds, report: Report) -> Task:
+    """One drill as something to do in a lane."""
+    return Task(words(name, order), lambda say: run_one(name, order, grounds, report, say))
+
+
+def words(name: str, order: Order) -> str:
+    """What is run, in one line."""
+    return f"{name} ({order.profile.name} timings, {order.runs} of each, seed {order.seed})"
+
+
+def run_one(name: str, order: Order, grounds: Grounds, report: Report, say: Say) -> None:
     """Run one drill, tell the outcome, and write it down at once."""
-    said = f"{name} ({order.profile.name} timings, {order.runs} of each, seed {order.seed})"
+    said = words(name, order)
     if report.has(name, order):
-        print(f"{said}: already in the report")
+        say(f"{said}: already in the report")
         return
-    print(f"{said} ...", flush=True)
+    say(f"{said} ...")
     try:
         results = DRILLS[name](grounds.open_scenario, order.runs, order.seed, order.profile)
+    except NotPossibleHere as error:
+        report.add_skipped(name, order, why=f"{error}: {error.hint}")
+        say(f"{said}: NOT RUN: {error}\n      {error.hint}")
+        return
     except ConditionNotMet as error:
         report.add_failure(name, order, what=str(error))
-        print(f"  FAILED: {error}", flush=True)
+        say(f"{said}: FAILED: {error}")
+        return
+    except Exception as error:  # noqa: BLE001 - one drill that broke must not cost the hours of the others
+        report.add_failure(name, order, what=f"{type(error).__name__}: {error}")
+        say(f"{said}: BROKE: {''.join(traceback.format_exception(error))}")
         return
     report.add(name, order, results)
+    lines = [said]
     for result in results:
         word = "ok" if result.passed else "FAILED"
         where = f"{result.name} at {result.provider} (type {result.contract_type})"
-        print(f"  {word}  {where}: effects per key {result.effects_per_key}, {result.seconds} s", flush=True)
-        for what in result.broken[:10]:
-            print(f"      {what}")
+        lines.append(f"  {word}  {where}: effects per key {result.effects_per_key}, {result.seconds} s")
+        lines += [f"      {what}" for what in result.broken[:10]]
+    say("\n".join(lines))
 
 
-def catch_planted(bugs: Sequence[PlantedBug], place: Place, seed: int, report: Report) -> None:
+def catch_planted(bugs: Sequence[PlantedBug], place: Place, seed: int, report: Report, lanes: Lanes) -> None:
     """First every catcher without a bug, then every bug: plant, run, tell and write down at once."""
     report.expect_planted(bugs)
     missing = [bug for bug in bugs if not report.caught(bug)]
-    print(f"{len(bugs)} planted bugs (seed {seed}), {len(missing)} to be caught", flush=True)
+    lanes.say(f"{len(bugs)} planted bugs (seed {seed}), {len(missing)} to be caught")
     servers = place.servers(kafka=any(bug.kafka for bug in missing))
-    failures = failures_unplanted(catchers_of(missing), Path.cwd(), servers, seed=seed)
-    report.add_unplanted(failures)
-    for name, said in failures.items():
-        print(f"  FAILS WITHOUT A BUG  {name}: {said}", flush=True)
-    for bug in missing:
+    failures: dict[str, str] = {}
+
+    def without_a_bug(catchers: Mapping[str, int], say: Say) -> None:
+        for name, said in failures_unplanted(catchers, Path.cwd(), servers, seed=seed).items():
+            failures[name] = said
+            say(f"FAILS WITHOUT A BUG  {name}: {said}")
+
+    def with_it(bug: PlantedBug, say: Say) -> None:
         found = catch(bug, Path.cwd(), servers, seed=seed)
-        word = "caught" if found.caught else "NOT CAUGHT"
-        print(f"  {word}  {found.name} (by {found.caught_by}): {found.by[:300]}", flush=True)
         report.add_planted(found)
+        word = "caught" if found.caught else "NOT CAUGHT"
+        say(f"{word}  {found.name} (by {found.caught_by}): {found.by[:300]}")
+
+    lanes.run(
+        [Task(f"{name} without a bug", partial(without_a_bug, part)) for name, part in in_parts(catchers_of(missing))]
+    )
+    report.add_unplanted(failures)
+    lanes.run([Task(f"planted: {bug.name}", partial(with_it, bug)) for bug in missing])
+
+
+def in_parts(catchers: Mapping[str, int]) -> list[tuple[str, dict[str, int]]]:
+    """All tests together, and every drill by itself."""
+    tests = {name: runs for name, runs in catchers.items() if "::" in name}
+    drills = [(name, {name: runs}) for name, runs in catchers.items() if name not in tests]
+    return [*([("tests", tests)] if tests else []), *drills]
 
 
 class Place:

@@ -26,8 +26,10 @@ CONFIRMED = frozenset({"delivery_confirmed", "reconciled_confirmed"})
 class OpenScenario(Protocol):
     """Sets a stage with a ledger of its own."""
 
-    def __call__(self, providers: Sequence[str], profile: Profile) -> AbstractContextManager[Scenario]:
-        """Set it, and clear it away afterwards."""
+    def __call__(
+        self, providers: Sequence[str], profile: Profile, url: str | None = None
+    ) -> AbstractContextManager[Scenario]:
+        """Set it, on the server of this owner's URL if one is given, and clear it away afterwards."""
 
 
 @dataclass(frozen=True, slots=True)

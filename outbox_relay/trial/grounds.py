@@ -43,18 +43,19 @@ class Grounds:
     folder: Path
 
     @contextmanager
-    def open_scenario(self, providers: Sequence[str], profile: Profile) -> Iterator[Scenario]:
-        """Set a stage with a ledger of its own."""
+    def open_scenario(self, providers: Sequence[str], profile: Profile, url: str | None = None) -> Iterator[Scenario]:
+        """Set a stage with a ledger of its own, here or on the server of another owner's URL."""
+        url = url or self.url
         name = f"drill_{uuid4().hex[:12]}"
         folder = self.folder / name
         folder.mkdir(parents=True)
-        with psycopg.connect(self.url, autocommit=True) as connection:
+        with psycopg.connect(url, autocommit=True) as connection:
             connection.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
         try:
-            ledger = TrialLedger(urlunsplit(urlsplit(self.url)._replace(path=f"/{name}")))
+            ledger = TrialLedger(urlunsplit(urlsplit(url)._replace(path=f"/{name}")))
             migrate(ledger.url, environment=ENVIRONMENT)
             with open_scenario(ledger, folder, providers=providers, profile=profile) as scenario:
                 yield scenario
         finally:
-            with psycopg.connect(self.url, autocommit=True) as connection:
+            with psycopg.connect(url, autocommit=True) as connection:
                 connection.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))

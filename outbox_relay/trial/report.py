@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -48,9 +49,11 @@ class Report:
         self.programs = digest_of()
         self.finished = False
         self._drills: list[Entry] = []
+        self._skipped: list[Entry] = []
         self._planted: list[Entry] = []
         self._unplanted: dict[str, str] | None = None
         self._planted_total = 0
+        self._lock = threading.Lock()
         known = json.loads(path.read_text()) if path.exists() else {}
         if known.get("programs") == self.programs and (resume or not known["finished"]):
             self._drills = [entry for entry in known["drills"] if entry["passed"]]
@@ -98,6 +101,11 @@ class Report:
         )
         self._write()
 
+    def add_skipped(self, drill: str, order: Order, *, why: str) -> None:
+        """Write down a drill that this machine cannot run: neither passed nor failed."""
+        self._skipped.append({"drill": drill, "profile": order.profile.name, "asked": order.runs, "why": why})
+        self._write()
+
     def caught(self, bug: PlantedBug) -> bool:
         """Whether this very bug was caught already."""
         return any(entry["name"] == bug.name and entry["caught_by"] == bug.caught_by for entry in self._planted)
@@ -138,8 +146,10 @@ class Report:
             "finished": self.finished,
             "programs": self.programs,
             "drills": self._drills,
+            "not_run": self._skipped,
             "planted_bugs": planted,
         }
-        part = self.path.with_suffix(".part")
-        part.write_text(json.dumps(document, indent=2) + "\n")
-        part.replace(self.path)
+        with self._lock:
+            part = self.path.with_suffix(".part")
+            part.write_text(json.dumps(document, indent=2) + "\n")
+            part.replace(self.path)
