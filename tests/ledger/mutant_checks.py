@@ -2,35 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from outbox_relay.states import STATES, TRANSITIONS, Event, ReceiptState
 from tests.ledger import (
     test_claims,
     test_fencing,
     test_guard,
+    test_lock_order,
     test_reading,
     test_reconciliation_functions,
     test_refused_rows,
     test_transitions,
 )
+from tests.ledger import test_conditions_of_evidence as evidence
+from tests.ledger import test_conditions_of_recalls as recall
+from tests.ledger import test_conditions_of_steps as step
+from tests.ledger import test_conditions_of_waiting as wait
 from tests.ledger import test_each_condition as each
-from tests.ledger.factories import Stage
-
-Check = Callable[[Stage], Any]
+from tests.ledger.mutant_checks_of_reading import CHECKS_OF_READING, Check
+from tests.ledger.mutant_checks_of_reading import each_of as _each
 
 
 def _steps(*events: Event) -> list[Check]:
     taken = [t for t in TRANSITIONS if t.event in events and not test_transitions.has_no_function(t)]
     return [partial(test_transitions.test_a_listed_step_is_taken_by_its_function_and_told_once, step=t) for t in taken]
-
-
-def _each(check: Callable[..., Any], **values: Any) -> list[Check]:
-    """A check once for each value of its parameter."""
-    ((name, choices),) = values.items()
-    return [partial(check, **{name: choice}) for choice in choices]
 
 
 _UNLISTED = _each(test_transitions.test_an_update_that_is_not_a_listed_step_is_refused_to_the_owner_too, origin=STATES)
@@ -49,11 +45,33 @@ _OUTCOMES: list[Check] = [
     *_each(test_fencing.test_an_outcome_counts_once, event=test_fencing.EVENTS),
     *_each(test_fencing.test_an_acceptance_that_waits_is_weighed_when_the_attempt_ends, second=["accepted", "refused"]),
     test_fencing.test_an_outcome_that_is_not_the_relays_is_refused,
+    partial(step.test_a_batch_is_answered_in_order_of_its_actions_and_of_each, function="record_outcomes"),
+    step.test_a_hold_is_for_its_own_reason_and_moves_nothing_else,
     *_steps(*_REPORTS),
 ]
 _OPEN = ["no_effect", "response_lost"]
 _HEADS = [*test_claims.HEADS, "not before"]
 _EVIDENCE = (("id-1", "id-1", False), ("id-1", "id-2", True), ("id-1", None, False), (None, "id-1", False))
+
+
+def _sweep(sweep: str) -> list[Check]:
+    return [
+        partial(wait.test_a_sweep_goes_in_order_and_no_further_than_asked, sweep=sweep),
+        partial(wait.test_a_sweep_passes_what_somebody_holds_and_holds_what_it_takes, sweep=sweep),
+    ]
+
+
+def _batch(function: str, call: str) -> list[Check]:
+    return [
+        partial(step.test_a_batch_is_answered_in_order_of_its_actions_and_of_each, function=function),
+        partial(step.test_a_look_counts_for_what_it_still_holds_and_its_evidence_is_kept, call=call),
+        *_each(
+            test_reconciliation_functions.test_a_stale_reconcilers_acceptance_is_used_by_the_next,
+            event=["found"] if call == "resolve" else [],
+        ),
+    ]
+
+
 CHECKS: dict[str, list[Check]] = {
     "guard_actions": [
         test_guard.test_no_update_changes_an_intent_or_forges_a_fact,
@@ -116,6 +134,9 @@ CHECKS: dict[str, list[Check]] = {
         *_each(test_claims.test_a_head_that_cannot_go_is_passed_where_the_account_says_so, head=_HEADS),
         test_claims.test_a_head_that_can_go_is_never_passed,
         test_fencing.test_an_expired_claim_becomes_unknown_and_never_ready,
+        wait.test_a_claim_takes_the_earliest_first_and_no_more_than_it_may,
+        test_claims.test_a_claim_in_progress_is_passed_not_waited_for,
+        test_claims.test_no_more_is_claimed_than_there_are_slots_and_the_same_demand_twice_is_one,
     ],
     "record_accepted": _OUTCOMES,
     "record_outcomes": _OUTCOMES,
@@ -128,6 +149,7 @@ CHECKS: dict[str, list[Check]] = {
             for a, b, c in _EVIDENCE
         ],
         each.test_a_failure_against_an_acceptance_is_suspected,
+        step.test_a_conclusion_says_how_it_was_reached,
         *_steps(Event.PROVEN_ABSENT, Event.REPLAY_REFUSED, *_PROOFS),
     ],
     "begin_replay": [
@@ -138,16 +160,22 @@ CHECKS: dict[str, list[Check]] = {
         each.test_a_replay_is_of_the_one_action_that_is_held,
         each.test_a_replay_has_until_the_deadline,
         each.test_a_replay_is_in_the_mode_of_its_own_account,
+        partial(test_lock_order.test_nobody_holds_a_ledger_row_while_waiting_for_its_queue_row, call="replay"),
     ],
     "cancel_action": [
         test_fencing.test_an_acceptance_that_waits_is_neither_withdrawn_nor_expired_away,
         test_reading.test_a_cancel_asked_for_twice_is_told_once,
         each.test_a_cancel_asks_for_no_other_action,
+        each.test_a_cancel_withdraws_no_other_action,
+        partial(test_lock_order.test_nobody_holds_a_ledger_row_while_waiting_for_its_queue_row, call="cancel"),
         *_each(test_transitions.test_a_cancel_withdraws_only_what_was_not_sent, origin=STATES),
     ],
     "decide_review": [
         each.test_a_decision_is_about_its_own_review_and_action,
         test_fencing.test_two_clicks_are_one_decision,
+        test_lock_order.test_two_decisions_at_the_same_time_are_one,
+        partial(test_lock_order.test_nobody_holds_a_ledger_row_while_waiting_for_its_queue_row, call="decision"),
+        test_fencing.test_an_operators_resend_waits_until_the_last_attempt_cannot_be_on_its_way,
         test_fencing.test_a_resend_is_refused_once_a_cancel_was_asked_for,
         *_each(test_transitions.test_an_operator_decides_only_what_the_state_allows, origin=STATES),
     ],
@@ -155,11 +183,69 @@ CHECKS: dict[str, list[Check]] = {
         each.test_a_sweep_takes_only_what_ran_out,
         test_fencing.test_a_lease_that_has_not_run_out_is_left_alone,
         test_reconciliation_functions.test_a_look_that_ran_out_is_given_back_and_counts_as_nothing,
+        wait.test_the_evidence_of_a_sweep_is_of_the_attempt_that_ran_out,
+        test_reconciliation_functions.test_a_sweep_is_bounded,
+        *_sweep("expired claims"),
     ],
     "sweep_deadlines": [
         each.test_what_has_no_deadline_or_still_time_does_not_expire,
         test_reconciliation_functions.test_a_deadline_expires_what_waits_and_nothing_else,
         test_fencing.test_an_acceptance_that_waits_is_neither_withdrawn_nor_expired_away,
         each.test_a_deadline_ends_no_unknown,
+        *_sweep("deadlines"),
     ],
+    "announce": [step.test_a_review_is_of_its_own_account_and_touches_no_other],
+    "open_review": [
+        step.test_a_review_is_of_its_own_account_and_touches_no_other,
+        step.test_a_closed_review_stays_as_it_was_and_a_new_one_is_opened,
+        step.test_a_review_joins_the_newest_incident_of_its_cause,
+        test_reconciliation_functions.test_reviews_of_one_cause_are_one_incident,
+    ],
+    "close_review": [step.test_a_closed_review_stays_as_it_was_and_a_new_one_is_opened],
+    "close_unsent": [each.test_a_cancel_withdraws_no_other_action],
+    "keep_late_acceptance": [evidence.test_an_acceptance_of_an_open_action_waits_and_marks_no_other],
+    "weigh_evidence": [
+        evidence.test_an_acceptance_is_weighed_against_its_own_action_and_once,
+        evidence.test_an_acceptance_of_an_open_action_waits_and_marks_no_other,
+        evidence.test_an_acceptance_that_contradicts_a_refusal_is_suspected,
+        evidence.test_an_acceptance_of_an_action_that_this_ledger_lost_stays_unused,
+        evidence.test_two_acceptances_of_a_settled_action_are_weighed_one_after_the_other,
+    ],
+    "guard_evidence": [evidence.test_evidence_is_kept_as_it_came_until_it_may_go],
+    "guard_history": [evidence.test_events_go_only_with_their_own_noted_action],
+    "land_replay": [
+        step.test_only_a_replay_of_ones_own_lands,
+        test_reconciliation_functions.test_a_replay_that_was_answered_is_no_longer_in_flight,
+    ],
+    "lock_queue": [
+        wait.test_a_batch_locks_its_own_queue_rows,
+        step.test_a_batch_waits_for_the_lowest_of_its_rows_first,
+    ],
+    "requeue": [step.test_a_hold_is_for_its_own_reason_and_moves_nothing_else],
+    "number_change": [step.test_an_event_moves_the_time_of_the_last_change_and_nothing_else_does],
+    "record_unsent": [
+        step.test_a_limit_of_retries_is_of_ones_own_account_and_action,
+        step.test_a_hold_is_for_its_own_reason_and_moves_nothing_else,
+        test_fencing.test_an_acceptance_that_waits_is_not_cancelled_away,
+        *_each(test_reading.test_a_cancel_is_honoured_as_soon_as_nothing_was_sent, event=["no_effect", "held"]),
+    ],
+    "record_resolutions": _batch("record_resolutions", "resolve"),
+    "postpone_unknowns": [
+        *_batch("postpone_unknowns", "postpone"),
+        step.test_a_lookup_is_counted_where_it_was_spent,
+    ],
+    "open_reviews": [
+        *_batch("open_reviews", "ask"),
+        test_reconciliation_functions.test_a_review_has_an_owner_a_due_time_and_is_opened_once,
+    ],
+    "claim_unknowns": [
+        wait.test_a_reconciler_takes_evidence_first_then_the_oldest_unknown_and_no_more_than_asked,
+        wait.test_a_reconciler_does_not_look_before_it_is_time,
+        recall.test_windows_are_each_actions_own,
+        recall.test_a_window_that_is_over_is_none,
+        recall.test_an_unknown_is_found_behind_many_that_are_not_to_be_taken,
+        recall.test_the_oldest_of_many_is_taken_wherever_it_lies,
+        *_each(wait.test_two_reconcilers_pass_what_the_other_takes, evidence=[False, True]),
+    ],
+    **CHECKS_OF_READING,
 }

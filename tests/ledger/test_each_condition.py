@@ -219,6 +219,13 @@ def test_a_cancel_asks_for_no_other_action(stage: Stage) -> None:
     assert asked == [True, False]
 
 
+def test_a_cancel_withdraws_no_other_action(stage: Stage) -> None:
+    other, action = stage.insert(), stage.insert()
+    before = stage.everything(other)
+    assert stage.cancel(action) == "cancelled"
+    assert stage.everything(other) == before
+
+
 def test_a_decision_is_about_its_own_review_and_action(stage: Stage) -> None:
     cancelled, other = stage.attempt("response_lost"), stage.attempt("response_lost")
     token = stage.look()["token"]
