@@ -167,14 +167,14 @@ class Scenario:
         """Wait until at least so many actions meet an SQL condition."""
         wait_until(lambda: self.count(condition, *values) >= number, timeout_s=timeout_s, what=what, poll_s=0.1)
 
+    def settled(self, prefix: str = "") -> bool:
+        """Whether every action is settled or has an open review."""
+        return not self.count(OPEN, prefix, list(SETTLED_DELIVERIES))
+
     def wait_settled(self, *, prefix: str = "", timeout_s: float) -> None:
         """Wait until every action is settled or has an open review."""
-
-        def settled() -> bool:
-            return not self.count(OPEN, prefix, list(SETTLED_DELIVERIES))
-
         try:
-            wait_until(settled, timeout_s=timeout_s, what="every action to be settled", poll_s=0.1)
+            wait_until(lambda: self.settled(prefix), timeout_s=timeout_s, what="every action to be settled", poll_s=0.1)
         except ConditionNotMet as error:
             found = self.standings(prefix)
             left = [each for each in found if each.delivery_state not in SETTLED_DELIVERIES and not each.in_review]

@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import replace
+from datetime import datetime
 from itertools import combinations
 
 import psycopg
@@ -29,6 +30,8 @@ REPLAYED = ("resend", "pagerduty")
 PHASES = ("alone", "attended")
 """Without a reconciler until recovery, and with one."""
 OUTAGE_S = 8.0
+LEAD_S = 0.03
+"""Per action, before the first one is due: all must be inserted by then, or what is late is due at once."""
 WINDOW_S = 240.0
 """Many outages long, because a window that ends on a loaded machine would prove nothing here."""
 OPENS_AFTER = 5
@@ -53,7 +56,7 @@ def run(open_scenario: OpenScenario, runs: int, seed: int, profile: Profile) -> 
             lasted_s = _outage(scenario, phase, runs)
             unknown = {each: _unknown(scenario, phase, each) for each in PROVIDERS}
             for provider, found in unknown.items():
-                bound = OPENS_AFTER + UNDER_WAY + math.ceil(runs / lasted_s * CLAIM_S) + _probes(lasted_s)
+                bound = OPENS_AFTER + UNDER_WAY + math.ceil(runs / OUTAGE_S * CLAIM_S) + _probes(lasted_s)
                 judge.expect(len(found) <= bound, f"{len(found)} unknowns at {provider} ({phase}), not {bound}")
                 judge.expect(bool(found), f"the outage of {provider} ({phase}) was noticed")
             if phase == "attended":
@@ -78,13 +81,19 @@ def _outage(scenario: Scenario, phase: str, runs: int) -> float:
     for place in scenario.providers.values():
         place.spoil(Fault.SERVER_ERROR, times=None)
         place.spoil(Fault.SERVER_ERROR, times=None, kind="lookup")
-    began = time.monotonic()
+    began, lead_s = time.monotonic(), LEAD_S * runs
     with psycopg.connect(scenario.ledger.dsn("agent")) as agent, agent.cursor() as cursor:
         for provider in PROVIDERS:
             sample = sample_of(provider)
             # The last one inserted is due first, so that no other order passes for that of the windows.
             rows = [
-                (provider, sample.operation, key, json.dumps(sample.worded(key)), OUTAGE_S * (1 - number / runs))
+                (
+                    provider,
+                    sample.operation,
+                    key,
+                    json.dumps(sample.worded(key)),
+                    lead_s + OUTAGE_S * (1 - number / runs),
+                )
                 for number, key in enumerate(keys(_prefix(phase, provider), runs))
             ]
             cursor.executemany(
@@ -92,8 +101,8 @@ def _outage(scenario: Scenario, phase: str, runs: int) -> float:
                 " values (%s, %s, %s, %s, now() + %s * interval '1 s')",
                 rows,
             )
-    inserted = time.monotonic()
-    wait_until(lambda: time.monotonic() >= inserted + OUTAGE_S, timeout_s=2 * OUTAGE_S, what="the outage to end")
+    ends = time.monotonic() + lead_s + OUTAGE_S
+    wait_until(lambda: time.monotonic() >= ends, timeout_s=2 * (lead_s + OUTAGE_S), what="the outage to end")
     return time.monotonic() - began
 
 
@@ -103,15 +112,15 @@ def _heal(scenario: Scenario) -> None:
         place.heal("lookup")
 
 
-def _unknown(scenario: Scenario, phase: str, provider: str) -> list[str]:
-    """The keys of what became unknown, in the order in which the windows end."""
+def _unknown(scenario: Scenario, phase: str, provider: str) -> dict[str, datetime]:
+    """The keys of what became unknown and when they were first sent, in the order in which the windows end."""
     with psycopg.connect(scenario.ledger.dsn("owner")) as connection:
         rows = connection.execute(
-            "select a.idempotency_key from outbox.outbound_actions a where starts_with(a.idempotency_key, %s)"
+            "select a.idempotency_key, a.first_attempt_at from outbox.outbound_actions a where starts_with(a.idempotency_key, %s)"
             " and a.delivery_state = 'delivery_unknown' order by a.first_attempt_at",
             [_prefix(phase, provider)],
         ).fetchall()
-    return [key for (key,) in rows]
+    return dict(rows)
 
 
 def _probes(lasted_s: float) -> int:
@@ -130,11 +139,12 @@ def _judge_storm(judge: Judge, phase: str, lasted_s: float) -> None:
         judge.expect(replays <= bound, f"{replays} replays at {provider} while it was down, not {bound}")
 
 
-def _judge_order(judge: Judge, provider: str, unknown: Sequence[str]) -> None:
+def _judge_order(judge: Judge, provider: str, unknown: Mapping[str, datetime]) -> None:
     """The second requests of the unknowns came in the order in which their windows end."""
     requests = judge.scenario.providers[provider].book.requests()
     came = {key: [line.number for line in requests if line.ref == key][-1] for key in unknown}
-    pairs = list(combinations(unknown, 2))
+    # What was claimed together has windows that end together.
+    pairs = [(one, other) for one, other in combinations(unknown, 2) if unknown[one] < unknown[other]]
     wrong = sum(came[first] > came[second] for first, second in pairs)
     what = f"the shortest window first at {provider}: {wrong} of {len(pairs)} pairs came in the other order"
     judge.expect(wrong <= DISORDER_MAX * len(pairs), what)
