@@ -109,7 +109,7 @@ def run(open_scenario: OpenScenario, runs: int, seed: int, profile: Profile) -> 
 
 
 def _come_to_rest(scenario: Scenario) -> None:
-    """A record that is no proof is asked five times in a quarter of an hour: at the default timings that passes at once.
+    """A record that is no proof is asked five times in a quarter of an hour: at the default timings it passes at once.
 
     Only that: whoever is replayed has come to rest before, in the time that it takes.
     """

@@ -29,7 +29,9 @@ PROVIDERS = ("resend", "pagerduty", "github", "standard-webhooks")
 REPLAYED = ("resend", "pagerduty")
 PHASES = ("alone", "attended")
 """Without a reconciler until recovery, and with one."""
-OUTAGE_S = 8.0
+OUTAGE_LEAST_S = 8.0
+RATE_MAX = 15.0
+"""Actions that become due at one provider in a second."""
 LEAD_S = 0.03
 """Per action, before the first one is due: all must be inserted by then, or what is late is due at once."""
 WINDOW_S = 240.0
@@ -38,7 +40,7 @@ OPENS_AFTER = 5
 """Troubles in a row that open the relay's breaker."""
 UNDER_WAY = 6
 """Attempts that may have been under way when it opened,"""
-CLAIM_S = 0.5
+CLAIM_S = 1.0
 """and what became due while a loaded machine made one claim."""
 PROBE_GAP_S = 1.0
 """Before the first probe of an open breaker; doubled by each one that fails."""
@@ -56,7 +58,7 @@ def run(open_scenario: OpenScenario, runs: int, seed: int, profile: Profile) -> 
             lasted_s = _outage(scenario, phase, runs)
             unknown = {each: _unknown(scenario, phase, each) for each in PROVIDERS}
             for provider, found in unknown.items():
-                bound = OPENS_AFTER + UNDER_WAY + math.ceil(runs / OUTAGE_S * CLAIM_S) + _probes(lasted_s)
+                bound = OPENS_AFTER + UNDER_WAY + math.ceil(runs / _outage_s(runs) * CLAIM_S) + _probes(lasted_s)
                 judge.expect(len(found) <= bound, f"{len(found)} unknowns at {provider} ({phase}), not {bound}")
                 judge.expect(bool(found), f"the outage of {provider} ({phase}) was noticed")
             if phase == "attended":
@@ -81,7 +83,7 @@ def _outage(scenario: Scenario, phase: str, runs: int) -> float:
     for place in scenario.providers.values():
         place.spoil(Fault.SERVER_ERROR, times=None)
         place.spoil(Fault.SERVER_ERROR, times=None, kind="lookup")
-    began, lead_s = time.monotonic(), LEAD_S * runs
+    began, lead_s, outage_s = time.monotonic(), LEAD_S * runs, _outage_s(runs)
     with psycopg.connect(scenario.ledger.dsn("agent")) as agent, agent.cursor() as cursor:
         for provider in PROVIDERS:
             sample = sample_of(provider)
@@ -92,7 +94,7 @@ def _outage(scenario: Scenario, phase: str, runs: int) -> float:
                     sample.operation,
                     key,
                     json.dumps(sample.worded(key)),
-                    lead_s + OUTAGE_S * (1 - number / runs),
+                    lead_s + outage_s * (1 - number / runs),
                 )
                 for number, key in enumerate(keys(_prefix(phase, provider), runs))
             ]
@@ -101,9 +103,14 @@ def _outage(scenario: Scenario, phase: str, runs: int) -> float:
                 " values (%s, %s, %s, %s, now() + %s * interval '1 s')",
                 rows,
             )
-    ends = time.monotonic() + lead_s + OUTAGE_S
-    wait_until(lambda: time.monotonic() >= ends, timeout_s=2 * (lead_s + OUTAGE_S), what="the outage to end")
+    ends = time.monotonic() + lead_s + outage_s
+    wait_until(lambda: time.monotonic() >= ends, timeout_s=2 * (lead_s + outage_s), what="the outage to end")
     return time.monotonic() - began
+
+
+def _outage_s(runs: int) -> float:
+    """Long enough for a loaded machine to see the actions become due one after the other."""
+    return max(OUTAGE_LEAST_S, runs / RATE_MAX)
 
 
 def _heal(scenario: Scenario) -> None:
@@ -116,8 +123,8 @@ def _unknown(scenario: Scenario, phase: str, provider: str) -> dict[str, datetim
     """The keys of what became unknown and when they were first sent, in the order in which the windows end."""
     with psycopg.connect(scenario.ledger.dsn("owner")) as connection:
         rows = connection.execute(
-            "select a.idempotency_key, a.first_attempt_at from outbox.outbound_actions a where starts_with(a.idempotency_key, %s)"
-            " and a.delivery_state = 'delivery_unknown' order by a.first_attempt_at",
+            "select a.idempotency_key, a.first_attempt_at from outbox.outbound_actions a"
+            " where starts_with(a.idempotency_key, %s) and a.delivery_state = 'delivery_unknown' order by a.first_attempt_at",
             [_prefix(phase, provider)],
         ).fetchall()
     return dict(rows)

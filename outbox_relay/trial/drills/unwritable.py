@@ -19,7 +19,9 @@ NAME = "unwritable"
 PROVIDERS = ("resend", "pagerduty", "github", "standard-webhooks")
 """Types A, C, D and E."""
 BREAKS: dict[str, Break] = {"revoked": rights_revoked, "read-only": read_only, "cut": cut_off}
-DEADLINE_S = 3.0
+BATCH = 60
+SLOTS = "200"
+DEADLINE_S = 4.0
 """All answers must be held, and the ledger broken, before the first one's deadline ends."""
 
 
@@ -31,10 +33,10 @@ def run(open_scenario: OpenScenario, runs: int, seed: int, profile: Profile) -> 
     patient = replace(profile, deadline_s=deadline_s, lease_s=lease_s, window_s=window_s)
     with open_scenario(PROVIDERS, patient) as scenario:
         judge = Judge(scenario, seed)
-        relay = scenario.start_relay()
+        relay = scenario.start_relay(OUTBOX_SLOTS=SLOTS)
         scenario.start_reconciler()
         for way, broken in BREAKS.items():
-            for number, size in batches(runs):
+            for number, size in batches(runs, BATCH):
                 _outage(judge, relay, broken, f"{way}/batch{number}/", size)
         judge.expect_each(f"{NAME}/", "confirmed", lambda each: each.delivery_state in CONFIRMED)
         judge.expect_each(f"{NAME}/", "sent once", lambda each: each.attempts == 1)
@@ -60,7 +62,7 @@ def _outage(judge: Judge, relay: HttpProgram, broken: Break, batch: str, size: i
         before = _requests(scenario)
         for provider in PROVIDERS:
             scenario.add(provider, keys(f"{NAME}/{provider}/{batch}waiting/", size))
-        fresh = scenario.begin_relay(f"fresh-{batch.replace('/', '-')}")
+        fresh = scenario.begin_relay(f"fresh-{batch.replace('/', '-')}", OUTBOX_SLOTS=SLOTS)
         fresh.wait_for("ledger_unavailable")
         _wait_window_over(scenario, batch)
         ready = [each.name for each in (relay, fresh) if each.get("/readyz")[0] == 200]
