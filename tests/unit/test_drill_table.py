@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tools.drill_table import BEGIN, END, placed, table
+from tools.drill_table import BEGIN, END, placed, short_table, table
 
 
 def entry(**changes: Any) -> dict[str, Any]:
@@ -34,6 +34,13 @@ def test_a_bug_that_nobody_caught_is_named_as_such() -> None:
     figures = table([report(entry(), planted=catches)])
     assert "1 of 2 caught" in figures
     assert "| a | drill `zombie` |\n| b | **nobody** |" in figures
+
+
+def test_in_short_a_drill_is_one_row_over_all_its_timings() -> None:
+    figures = short_table([report(entry(), entry(profile="default", runs=10), entry(drill="other", lost=1))])
+    assert "| `zombie` | 30 | 0 | 10 % (0 of 30) |" in figures
+    assert "| `other` | 20 | 1 | - |" in figures
+    assert "did not pass" in short_table([report(entry(), entry(passed=False))])
 
 
 def test_only_what_stands_between_the_marks_is_written() -> None:

@@ -124,7 +124,8 @@ def _unknown(scenario: Scenario, phase: str, provider: str) -> dict[str, datetim
     with psycopg.connect(scenario.ledger.dsn("owner")) as connection:
         rows = connection.execute(
             "select a.idempotency_key, a.first_attempt_at from outbox.outbound_actions a"
-            " where starts_with(a.idempotency_key, %s) and a.delivery_state = 'delivery_unknown' order by a.first_attempt_at",
+            " where starts_with(a.idempotency_key, %s) and a.delivery_state = 'delivery_unknown'"
+            " order by a.first_attempt_at",
             [_prefix(phase, provider)],
         ).fetchall()
     return dict(rows)
