@@ -88,6 +88,22 @@ def dispatched(stage: Stage, owner: str, names: RoleNames) -> Row:
     return stage.rows(names.agent, "select * from outbox.action_status")[0]
 
 
+def captured(stage: Stage, names: RoleNames) -> int:
+    """How many rows the capture role's own slot shows of one more action: it writes five tables, one is published."""
+    slot = f"t{uuid4().hex[:10]}"
+    stage.rows(names.capture, "select pg_create_logical_replication_slot(%s, 'pgoutput')::text", slot)
+    try:
+        read = (
+            "select count(*) filter (where get_byte(data, 0) = ascii('I')) from pg_logical_slot_peek_binary_changes("
+            "%s, null, null, 'proto_version', '1', 'publication_names', 'outbox_events')"
+        )
+        stage.insert_as(names.agent, {"provider": "mail", "operation": "send", "idempotency_key": "k2", "payload": {}})
+        found: int = stage.one(read, slot, role=names.capture)
+        return found
+    finally:
+        stage.rows(names.capture, "select pg_drop_replication_slot(%s)", slot)
+
+
 def test_an_owner_who_is_no_superuser_installs_and_everybody_works(
     empty: TrialDatabase, names: RoleNames, made: Make
 ) -> None:
@@ -99,20 +115,61 @@ def test_an_owner_who_is_no_superuser_installs_and_everybody_works(
     assert dispatched(Stage(empty), owner, names)["advice"] == "accepted"
 
 
-def test_on_rds_the_capture_role_replicates_by_membership(
+def test_on_rds_the_master_user_installs_and_the_capture_role_replicates_by_membership(
     empty: TrialDatabase, names: RoleNames, made: Make, any_server: PostgresServer
 ) -> None:
-    """The master user may not give REPLICATION, but may grant rds_replication."""
-    owner = made(f"master_{uuid4().hex[:6]}", "login createrole")
-    group = made("rds_replication", "nologin")
-    any_server.execute(sql.SQL("grant {} to {} with admin option").format(*map(sql.Identifier, (group, owner))))
+    """The master user has the right to grant rds_replication from rds_superuser, and may give nobody REPLICATION."""
+    group, superuser = made("rds_replication", "nologin"), made("rds_superuser", "nologin")
+    owner = made(f"master_{uuid4().hex[:6]}", "login createrole createdb")
+    any_server.execute(sql.SQL("grant {} to {} with admin option").format(*map(sql.Identifier, (group, superuser))))
+    any_server.execute(sql.SQL("grant {} to {}").format(*map(sql.Identifier, (superuser, owner))))
     owned_by(empty, owner)
-    migrate(empty.dsn(owner), environment="test", roles=names, platform=Platform.RDS)
+    with pytest.raises(Refused):
+        migrate(empty.dsn(owner), environment="test", roles=names)
+    passwords = {"capture": "c", "agent": "a"}
+    migrate(empty.dsn(owner), environment="test", roles=names, platform=Platform.RDS, passwords=passwords)
     member = (
         "select pg_has_role(%s, 'rds_replication', 'member') and not rolreplication from pg_roles where rolname = %s"
     )
-    with psycopg.connect(empty.dsn()) as connection:
-        assert connection.execute(member, [names.capture] * 2).fetchone() == (True,)
+    stage = Stage(empty)
+    assert stage.one(member, names.capture, names.capture)
+    assert dispatched(stage, owner, names)["advice"] == "accepted"
+
+
+def test_on_cloud_sql_whoever_may_give_replication_makes_all_roles(
+    empty: TrialDatabase, names: RoleNames, made: Make, any_server: PostgresServer
+) -> None:
+    """A plain server lets a user that is no superuser do that from PostgreSQL 16 on; Cloud SQL's own always."""
+    owner = made(f"cloudsql_{uuid4().hex[:6]}", "login createrole createdb replication")
+    owned_by(empty, owner)
+    with psycopg.connect(any_server.dsn()) as connection:
+        may_give = connection.info.server_version >= 160_000
+    if may_give:
+        migrate(empty.dsn(owner), environment="test", roles=names, platform=Platform.CLOUDSQL)
+    else:
+        with pytest.raises(Refused) as refused:
+            migrate(empty.dsn(owner), environment="test", roles=names, platform=Platform.CLOUDSQL)
+        assert "--roles=print" in (refused.value.hint or "")
+        execute(empty, create_roles_sql(names, Platform.CLOUDSQL))
+        migrate(empty.dsn(owner), environment="test", roles=names, create_roles=False)
+    stage = Stage(empty)
+    assert dispatched(stage, owner, names)["advice"] == "accepted"
+    assert captured(stage, names) == 1
+
+
+def test_on_cloudnativepg_the_applications_owner_installs_with_the_operators_roles(
+    empty: TrialDatabase, names: RoleNames, made: Make
+) -> None:
+    """Each role as the operator makes it from the printed Cluster resource; the owner has nothing but its database."""
+    for role in yaml.safe_load(create_roles_sql(names, Platform.CNPG))["spec"]["managed"]["roles"]:
+        options = [option for option in ("login", "replication") if role.get(option)]
+        execute(empty, f'create role "{role["name"]}" {" ".join(options)}')
+    owner = made(f"app_{uuid4().hex[:6]}", "login")
+    owned_by(empty, owner)
+    migrate(empty.dsn(owner), environment="test", roles=names, create_roles=False)
+    stage = Stage(empty)
+    assert dispatched(stage, owner, names)["advice"] == "accepted"
+    assert captured(stage, names) == 1
 
 
 @pytest.mark.parametrize("platform", [Platform.OWN, Platform.RDS, Platform.CLOUDSQL])
