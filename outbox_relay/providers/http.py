@@ -1,104 +1,103 @@
 """The only place that speaks HTTP to providers.
 
 Sends a request once: no retry, no redirect, no cookie, no proxy or password from the environment, one deadline over
-everything, a capped answer. A gate is asked before headers are put together and again right before the first byte; it
-lets one request through once, so that no retry inside the client can ever become a second send.
+everything, a capped answer. The request is put together whole; then, with the connection in hand, the lease is asked a
+last time, and the next thing that happens is the one write.
 """
 
 from __future__ import annotations
 
 import asyncio
-import socket
+import re
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from types import SimpleNamespace
 from typing import Final
+from urllib.parse import urlsplit
 
-import aiohttp
-from aiohttp.abc import AbstractResolver, AbstractStreamWriter, ResolveResult
-from yarl import URL
+from outbox_relay.providers.connections import Connections, NameUnknown
+from outbox_relay.providers.exchange import MAX_ANSWER_BYTES, Phase, Transmission
+from outbox_relay.providers.wire import AnswerMalformed, Origin, Wire
 
-from outbox_relay.providers.exchange import MAX_ANSWER_BYTES, Answer, Phase, Transmission, unpacked
-from outbox_relay.providers.resolving import PatientNames
-
-_KEEPALIVE_S: Final = 4.0
-"""Shorter than what servers usually keep, so that a POST rarely meets a connection that is being closed."""
-
-
-class GateClosed(Exception):
-    """The request may not be sent (any more); not one byte of it was written."""
-
-
-class Gate:
-    """Decides in the last moment whether the bytes may leave, and remembers how far the request got."""
-
-    __slots__ = ("_may_send", "_passed", "phase", "released")
-
-    def __init__(self, may_send: Callable[[], bool]) -> None:
-        self._may_send = may_send
-        self._passed = False
-        self.phase = Phase.NOT_SENT
-        self.released = False
-
-    def early(self) -> None:
-        """First check: refuse before headers are even put together. Raises GateClosed."""
-        if self._passed:
-            raise GateClosed("a second send of the same request was refused")
-        self._check()
-
-    def first_byte(self) -> None:
-        """Last check, with nothing between it and the write. Raises GateClosed."""
-        if self._passed:
-            raise GateClosed("a second send of the same request was refused")
-        self._check()
-        self._passed = True
-        self.phase = Phase.SENT
-
-    def _check(self) -> None:
-        if not self._may_send():
-            self.released = True
-            raise GateClosed("the lease no longer covers the deadline")
+_DEFAULTS: Final = {"User-Agent": "outbox-relay", "Accept": "*/*", "Accept-Encoding": "identity"}
+_OURS: Final = frozenset({"host", "content-length", "transfer-encoding", "connection", "expect", "upgrade"})
+"""Headers that frame the request or lead it elsewhere: nobody but this file writes them."""
+_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_TARGET: Final = re.compile(r"/[!-~]*")
+_HOST: Final = re.compile(r"[0-9A-Za-z._:-]+")
+_BODILESS: Final = frozenset({"GET", "DELETE"})
 
 
-class _GatedBody(aiohttp.BytesPayload):
-    """The request's bytes behind the gate: headers wait in the client's buffer for the first write of the body."""
+class RequestUnusable(ValueError):
+    """The request cannot be written as HTTP/1.1; nothing was sent. Says nothing of values."""
 
-    def __init__(self, content: bytes, gate: Gate) -> None:
-        super().__init__(content)
-        self._gate = gate
 
-    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:  # noqa: ARG002 - aiohttp's own signature
-        self._gate.first_byte()
-        # The body is these bytes whole, and the declared length is theirs: nothing is to be cut.
-        await writer.write(self._value)
+class LeaseTooShort(Exception):
+    """The lease no longer covers the deadline; nothing was sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Address:
+    origin: Origin
+    host_header: str
+    target: str
 
 
 @lru_cache(maxsize=1024)
-def _parsed(url: str) -> URL:
-    """Most operations have one address for all their actions."""
-    return URL(url, encoded=True)
+def _address(url: str) -> _Address:
+    """Most operations have one address for all their actions. Raises RequestUnusable."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError as error:
+        raise RequestUnusable("the address is none") from error
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    fits = parts.scheme in ("http", "https") and _HOST.fullmatch(host) and _TARGET.fullmatch(target)
+    if not fits or "@" in parts.netloc:
+        raise RequestUnusable("the address is no plain http or https address")
+    named = f"[{host}]" if ":" in host else host
+    usual = 443 if parts.scheme == "https" else 80
+    origin = Origin(host, port or usual, parts.scheme == "https")
+    return _Address(origin, named if port in (None, usual) else f"{named}:{port}", target)
+
+
+@lru_cache(maxsize=1024)
+def _defaults_beside(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The lines to add to headers of these names. Raises RequestUnusable for a name that is ours to write, or none."""
+    given = {name.lower() for name in names}
+    if given & _OURS or len(given) != len(names) or not all(_NAME.fullmatch(name) for name in names):
+        raise RequestUnusable("a header has a name that cannot be sent")
+    return tuple(f"{name}: {value}" for name, value in _DEFAULTS.items() if name.lower() not in given)
+
+
+def request_bytes(
+    method: str, address: _Address, headers: Mapping[str, str], body: bytes | None, *, closing: bool
+) -> bytes:
+    """The whole request as it goes onto the wire. Raises RequestUnusable."""
+    lines = [f"{method} {address.target} HTTP/1.1", f"Host: {address.host_header}", *_defaults_beside(tuple(headers))]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    if closing:
+        lines.append("Connection: close")
+    if body is not None or method not in _BODILESS:
+        lines.append(f"Content-Length: {len(body or b'')}")
+    head = "\r\n".join(lines)
+    # One look at the whole: a line break inside a value would be a header, or a request, of somebody else's.
+    if not head.isascii() or head.count("\n") != len(lines) - 1 or head.count("\r") != len(lines) - 1 or "\0" in head:
+        raise RequestUnusable("a header holds characters that do not belong there")
+    return f"{head}\r\n\r\n".encode("ascii") + (body or b"")
 
 
 class HttpClient:
-    """Two pools: a POST may reuse a connection, unless it asks for a fresh one, as every other method gets.
+    """A POST may reuse a connection, unless it asks for a fresh one, as every other method gets.
 
-    aiohttp repeats a PUT, GET or DELETE by itself when a connection drops (tried: 3.14 does so on a fresh one as well).
-    The gate refuses that second send; a fresh connection keeps a stale one from costing the only send there is.
-
-    A body on the pool needs no trace hook, which costs a tenth of the exchange: its own gate is asked with the headers
-    still in the buffer. `bodiless` shares the pool and has the hook.
+    A connection that drops can cost a request, never send it twice: there is one write, and no other place that writes.
     """
 
-    def __init__(
-        self, pooled: aiohttp.ClientSession, bodiless: aiohttp.ClientSession, fresh: aiohttp.ClientSession
-    ) -> None:
-        self._pooled = pooled
-        self._bodiless = bodiless
-        self._fresh = fresh
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
 
     async def exchange(
         self,
@@ -114,181 +113,72 @@ class HttpClient:
     ) -> Transmission:
         """Send once and read the answer, all within `deadline_s`. Never raises for what the network does."""
         started = time.monotonic()
-        gate = Gate(may_send)
-        reading = _Reading(max_answer_bytes)
+        fresh = fresh_connection or method != "POST"
+        wire: Wire | None = None
         failure: str | None = None
+        released = False
         try:
+            address = _address(url)
+            request = request_bytes(method, address, headers, body, closing=fresh)
+            # A lease that is over already needs no connection.
+            _ask(may_send)
             async with asyncio.timeout(deadline_s):
-                session = self._fresh if fresh_connection or method != "POST" else self._bodiless
-                if body is not None and session is self._bodiless:
-                    session = self._pooled
-                    gate.early()
-                async with session.request(
-                    method,
-                    _parsed(url),
-                    headers=headers,
-                    data=None if body is None else _GatedBody(body, gate),
-                    allow_redirects=False,
-                    trace_request_ctx=gate if body is not None else _Bodiless(gate),
-                ) as response:
-                    await _read(response, reading)
+                wire = None if fresh else self._connections.take(address.origin)
+                if wire is None:
+                    wire = await self._connections.connect(address.origin)
+                _ask(may_send)
+                await wire.send(request, max_answer_bytes=max_answer_bytes)
         except TimeoutError:
             failure = "deadline_passed"
-        except (aiohttp.ClientError, GateClosed, OSError, ValueError, asyncio.IncompleteReadError) as error:
-            # ValueError covers what the client's parser or URL handling raises outside its own family.
-            failure = _name(error, gate)
-        return Transmission(
-            phase=reading.phase or gate.phase,
-            answer=reading.answer(),
-            failure=failure,
-            duration_s=time.monotonic() - started,
-            released=gate.released and gate.phase is Phase.NOT_SENT,
-        )
+        except LeaseTooShort:
+            failure, released = "lease_too_short", True
+        except (OSError, ValueError, NameUnknown, AnswerMalformed) as error:
+            failure = _name(error, Phase.NOT_SENT if wire is None else wire.phase)
+        except BaseException:
+            if wire is not None:
+                wire.abort()
+            raise
+        return self._ended(wire, failure, started, released=released, fresh=fresh)
+
+    def _ended(
+        self, wire: Wire | None, failure: str | None, started: float, *, released: bool, fresh: bool
+    ) -> Transmission:
+        if wire is None:
+            return Transmission(Phase.NOT_SENT, None, failure, time.monotonic() - started, released)
+        phase = wire.phase
+        if phase is Phase.COMPLETE:
+            failure = None  # the deadline passed when everything had been read
+        sent = Transmission(phase, wire.answer(), failure, time.monotonic() - started, released)
+        if fresh or not (phase is Phase.COMPLETE or released):
+            wire.abort()
+        else:
+            self._connections.keep(wire)
+        return sent
 
 
-async def _read(response: aiohttp.ClientResponse, reading: _Reading) -> None:
-    """Read to the end or to the cap; what was read before a break stays in `reading`."""
-    reading.begin(response)
-    content = response.content
-    if content.is_eof():
-        # A small answer has arrived whole with its headers.
-        chunk = content.read_nowait()
-        if chunk and reading.take(chunk):
-            response.close()
-            return
-    else:
-        async for chunk in content.iter_any():
-            if reading.take(chunk):
-                response.close()
-                return
-    reading.end()
+def _ask(may_send: Callable[[], bool]) -> None:
+    if not may_send():
+        raise LeaseTooShort
 
 
-@dataclass(frozen=True, slots=True)
-class _Bodiless:
-    """Marks a request without a body: its headers are written right after the trace hook, so that is the last check."""
-
-    gate: Gate
-
-
-class _Reading:
-    """The answer as far as it was read. Survives the exception that ends the reading."""
-
-    __slots__ = ("_body", "_cap", "_capped", "_headers", "_status", "phase")
-
-    def __init__(self, cap: int) -> None:
-        self.phase: Phase | None = None
-        self._cap = cap
-        self._status = 0
-        self._headers: dict[str, tuple[str, ...]] = {}
-        self._body = bytearray()
-        self._capped = False
-
-    def begin(self, response: aiohttp.ClientResponse) -> None:
-        self.phase = Phase.HEADERS
-        self._status = response.status
-        headers = self._headers
-        for name, value in response.headers.items():
-            lower = name.lower()
-            headers[lower] = (*headers[lower], value) if lower in headers else (value,)
-
-    def take(self, chunk: bytes) -> bool:
-        """Keep a chunk up to the cap; True when enough was read."""
-        self.phase = Phase.BODY
-        self._body += chunk[: self._cap - len(self._body)]
-        if len(self._body) == self._cap:
-            self._capped = True
-            self.phase = Phase.COMPLETE
-        return self._capped
-
-    def end(self) -> None:
-        self.phase = Phase.COMPLETE
-
-    def answer(self) -> Answer | None:
-        if self.phase is None:
-            return None
-        body, cut = unpacked(bytes(self._body), self._headers.get("content-encoding", ()), self._cap)
-        return Answer(self._status, self._headers, body, self.phase is Phase.COMPLETE, capped=self._capped or cut)
-
-
-def _name(error: Exception, gate: Gate) -> str:
+def _name(error: Exception, phase: Phase) -> str:
     """A name for people. What it means is decided by the phase."""
-    if gate.released:
-        return "lease_too_short"
-    if gate.phase is not Phase.NOT_SENT:
-        return "answer_malformed" if isinstance(error, aiohttp.http.HttpProcessingError) else "connection_lost"
+    if phase is not Phase.NOT_SENT:
+        return "answer_malformed" if isinstance(error, AnswerMalformed) else "connection_lost"
     named: tuple[tuple[type[Exception], str], ...] = (
-        (aiohttp.ClientConnectorCertificateError, "tls_failed"),
-        (aiohttp.ClientSSLError, "tls_failed"),
         (ssl.SSLError, "tls_failed"),
-        (aiohttp.ClientConnectorDNSError, "dns_failed"),
-        (aiohttp.InvalidURL, "url_unusable"),
+        (NameUnknown, "dns_failed"),
+        (ConnectionRefusedError, "connect_refused"),
+        (ValueError, "url_unusable"),
     )
-    for kind, name in named:
-        if isinstance(error, kind):
-            return name
-    refused = isinstance(error, OSError) and isinstance(error.__cause__ or error, ConnectionRefusedError)
-    return "connect_refused" if refused else "connect_failed"
-
-
-async def _on_headers(
-    _session: aiohttp.ClientSession, context: SimpleNamespace, _params: aiohttp.TraceRequestHeadersSentParams
-) -> None:
-    """Runs with the connection in hand, before the client has put a single header together (tested by bytes)."""
-    given = context.trace_request_ctx
-    if isinstance(given, _Bodiless):
-        given.gate.first_byte()
-    else:
-        given.early()
-
-
-class _Resolver(AbstractResolver):
-    def __init__(self) -> None:
-        self._names = PatientNames()
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
-    ) -> list[ResolveResult]:
-        return [
-            ResolveResult(hostname=host, host=at, port=port, family=kind, proto=proto, flags=socket.AI_NUMERICHOST)
-            for kind, proto, at in await self._names.ask(host, int(family))
-        ]
-
-    async def close(self) -> None:
-        self._names.close()
+    return next((name for kind, name in named if isinstance(error, kind)), "connect_failed")
 
 
 @asynccontextmanager
 async def open_http_client(*, tls: ssl.SSLContext | None = None) -> AsyncIterator[HttpClient]:
     """The process's one client. `tls` replaces the system's trust, for a private authority."""
-    trace = aiohttp.TraceConfig()
-    trace.on_request_headers_sent.append(_on_headers)
-    verify: ssl.SSLContext | bool = True if tls is None else tls
-    names = _Resolver()
-    pooled = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_S, ssl=verify, resolver=names)
-    fresh = aiohttp.TCPConnector(limit=0, force_close=True, ssl=verify, resolver=names)
+    connections = Connections(tls or ssl.create_default_context())
     try:
-        async with (
-            _session(pooled) as reusing,
-            _session(pooled, trace, owner=False) as bodiless,
-            _session(fresh, trace) as connecting,
-        ):
-            yield HttpClient(reusing, bodiless, connecting)
+        yield HttpClient(connections)
     finally:
-        await names.close()
-
-
-def _session(
-    connector: aiohttp.TCPConnector, *traces: aiohttp.TraceConfig, owner: bool = True
-) -> aiohttp.ClientSession:
-    return aiohttp.ClientSession(
-        connector=connector,
-        connector_owner=owner,
-        cookie_jar=aiohttp.DummyCookieJar(),
-        headers={"User-Agent": "outbox-relay", "Accept-Encoding": "identity"},
-        trust_env=False,
-        auto_decompress=False,
-        raise_for_status=False,
-        timeout=aiohttp.ClientTimeout(total=None, sock_connect=None, sock_read=None),
-        trace_configs=list(traces),
-    )
+        connections.close()
