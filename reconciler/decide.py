@@ -123,6 +123,21 @@ def decide(case: UnknownCase, terms: Terms | NoTerms, policy: Policy) -> Decisio
     return _first_open_way(case, terms, policy)
 
 
+def named(decision: Decision) -> str:
+    """A decision in a word or two, for logs: what it is, and what it rests on."""
+    match decision:
+        case UseEvidence(event):
+            return f"use {event}"
+        case WaitUntil(_, reason):
+            return f"wait {reason}"
+        case Lookup(empty_is_proof):
+            return "look, empty is proof" if empty_is_proof else "look"
+        case Replay():
+            return "replay"
+        case Review(reason):
+            return f"review {reason}"
+
+
 def at(case_now: datetime, elapsed_s: float) -> datetime:
     """The database's clock, `elapsed_s` after it was read; a duration from our own clock never goes back in time."""
     return case_now + timedelta(seconds=max(elapsed_s, 0.0))

@@ -35,15 +35,14 @@ from reconciler.conclude import (
     review,
     wait,
 )
-from reconciler.decide import Lookup, Replay, at, decide
+from reconciler.decide import Lookup, Replay, at, decide, named
 from reconciler.lookup import Question, look
 from reconciler.pace import Pace
 from reconciler.settle import spaced, window_left_s
 from reconciler.terms import Catalogue, Policy, Reason
 
 LEASE_SLACK_S = 0.1
-"""Between the end of a wait for a turn and the last check of the lease. Settings leave five times as much: a lease that
-they accept must never make every case wait for ever."""
+"""Between the end of a wait for a turn and the last check of the lease: a fifth of what the settings leave for it."""
 TURN_MAX_S = 5.0
 """A claim waits this long for its account's turn; what would wait longer is given back."""
 
@@ -136,6 +135,7 @@ class Resolver:
 
     async def _step(self, held: Held, setting: Setting) -> Conclusion | None:
         decision = decide(setting.case, setting.terms, self._policy)
+        self._log.debug("decided", action_id=str(held.case.claim.action_id), decision=named(decision))
         match decision:
             case Lookup():
                 return await self._in_turn(held, setting, lambda: self._look(held, setting, decision))
@@ -145,7 +145,7 @@ class Resolver:
                 return conclude(setting, decision)
 
     def _setting(self, case: UnknownCase) -> Setting:
-        terms = self._catalogue.of(case.claim.provider, case.claim.account, case.claim.operation)
+        terms = self._catalogue.of(*_account_of(case.claim), case.claim.operation)
         return Setting(case, terms, self._policy, self._draw())
 
     async def _in_turn(
@@ -156,8 +156,8 @@ class Resolver:
         spare_s = held.lease.remaining_s() - self._timing.deadline_s - LEASE_SLACK_S
         turn_s = self._pace.reserve(account, now, within_s=min(TURN_MAX_S, spare_s))
         if turn_s is None:
-            reason = Reason.PROVIDER_IN_TROUBLE if self._pace.in_trouble(account) else Reason.PACED
-            return wait(setting, self._later_s(setting, account, now), reason)
+            why = Reason.PROVIDER_IN_TROUBLE if self._pace.in_trouble(account) else Reason.PACED
+            return wait(setting, self._later_s(setting, account, now), why)
         try:
             await asyncio.sleep(turn_s)
             return await act()

@@ -16,6 +16,7 @@ from typing import Protocol
 from outbox_relay.providers.registry import load_contracts
 from outbox_relay.trial.invariants import broken_invariants, read_findings
 from outbox_relay.trial.processes import Profile
+from outbox_relay.trial.reached import branches_in
 from outbox_relay.trial.scenario import Scenario, Standing
 
 BATCH = 30
@@ -51,6 +52,8 @@ class DrillResult:
     seconds: float
     broken: tuple[str, ...] = ()
     """What did not hold, in words; empty for a pass."""
+    reached: tuple[str, ...] = ()
+    """The branches that the programs of this drill have reached: `outbox_relay/trial/reached.py`."""
 
     @property
     def passed(self) -> bool:
@@ -107,6 +110,7 @@ class Judge:
         findings = read_findings(scenario.ledger.dsn("owner"), books, types)
         broken = (*self._broken, *(str(each) for each in broken_invariants(findings)))
         seconds = round(time.monotonic() - self._started, 1)
+        reached = tuple(sorted(branches_in(scenario.folder)))
         found = []
         for prefix, provider in groups.items():
             standings = scenario.standings(prefix)
@@ -126,6 +130,7 @@ class Judge:
                     seed=self.seed,
                     seconds=seconds,
                     broken=broken,
+                    reached=reached,
                 )
             )
         return found

@@ -54,9 +54,11 @@ class Report:
         self._unplanted: dict[str, str] | None = None
         self._planted_total = 0
         self._lock = threading.Lock()
+        self._reached: dict[str, None] = {}
         known = json.loads(path.read_text()) if path.exists() else {}
         if known.get("programs") == self.programs and (resume or not known["finished"]):
             self._drills = [entry for entry in known["drills"] if entry["passed"]]
+            self._reached.update(dict.fromkeys(known["branches_reached"]))
             self._planted = [entry for entry in known["planted_bugs"]["list"] if entry["caught"]]
 
     @property
@@ -76,8 +78,11 @@ class Report:
         for result in results:
             # None broken in N runs bounds the rate at about 3/N with 95 % confidence.
             bound = round(3 / result.runs, 4) if result.passed and result.runs else None
+            self._reached.update(dict.fromkeys(result.reached))
             extra = {"drill": drill, "asked": order.runs, "passed": result.passed, "failure_rate_below": bound}
-            self._drills.append({**asdict(result), **extra})
+            entry = {**asdict(result), **extra}
+            del entry["reached"]
+            self._drills.append(entry)
         self._write()
 
     def add_failure(self, drill: str, order: Order, *, what: str) -> None:
@@ -147,6 +152,7 @@ class Report:
             "programs": self.programs,
             "drills": self._drills,
             "not_run": self._skipped,
+            "branches_reached": sorted(self._reached),
             "planted_bugs": planted,
         }
         with self._lock:

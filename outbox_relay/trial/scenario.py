@@ -130,7 +130,8 @@ class Scenario:
 
     def begin_reconciler(self, name: str = "reconciler", **environ: str) -> HttpProgram:
         """Start a reconciler that may not become ready."""
-        return self._start(name, "reconciler", "reconciler", environ)
+        # What it decides is read from its log afterwards.
+        return self._start(name, "reconciler", "reconciler", {"OUTBOX_LOG_LEVEL": "debug", **environ})
 
     def _start(self, name: str, module: str, role: str, environ: Mapping[str, str]) -> HttpProgram:
         settings = {**self.environ, "OUTBOX_DATABASE_URL": self.ledger.dsn(role), "OUTBOX_INSTANCE": name, **environ}

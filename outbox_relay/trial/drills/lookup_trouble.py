@@ -105,15 +105,12 @@ def _cannot_be_read(judge: Judge, number: int, size: int, calendar: Calendar) ->
         place.spoil(Fault.SERVER_ERROR, times=None, kind="lookup")
         for fault in FAILURES:
             place.spoil(fault, times=None, kind="lookup", probability=1 / 3)
-    looked = {name: len(place.book.requests(kind="lookup")) for name, place in scenario.providers.items()}
+    looked = _lookups(scenario)
     _lose_answers(scenario, "unreadable", number, size)
-    for name, place in scenario.providers.items():
-        wait_until(
-            lambda place=place, name=name: len(place.book.requests(kind="lookup")) > looked[name] + 4,  # type: ignore[misc]
-            timeout_s=2 * settle_timeout_s(scenario.profile),
-            what=f"lookups at {name} to fail",
-        )
+    _wait_looked(scenario, looked, 5)
     calendar.turn(OWNER_AFTER_S)
+    # Now the settle time is over: an empty record would be proof.
+    _wait_looked(scenario, _lookups(scenario), 2)
     for group in _groups("unreadable"):
         prefix = f"{group.prefix}batch{number}/"
         scenario.wait_settled(prefix=prefix, timeout_s=2 * settle_timeout_s(scenario.profile))
@@ -122,6 +119,20 @@ def _cannot_be_read(judge: Judge, number: int, size: int, calendar: Calendar) ->
             expect_ending(judge, group.provider, prefix, owned)
     for place in scenario.providers.values():
         place.heal("lookup")
+
+
+def _lookups(scenario: Scenario) -> dict[str, int]:
+    return {name: len(place.book.requests(kind="lookup")) for name, place in scenario.providers.items()}
+
+
+def _wait_looked(scenario: Scenario, before: dict[str, int], more: int) -> None:
+    """Until every record has been asked so many times more."""
+    wait_until(
+        lambda: all(count >= before[name] + more for name, count in _lookups(scenario).items()),
+        timeout_s=2 * settle_timeout_s(scenario.profile),
+        what=f"{more} more lookups at each provider",
+        poll_s=0.1,
+    )
 
 
 def _shows_late(judge: Judge, number: int, size: int) -> None:

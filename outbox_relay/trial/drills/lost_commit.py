@@ -114,12 +114,15 @@ def _judge(judge: Judge) -> None:
 
 
 def _longest_claim_s(scenario: Scenario) -> float:
-    """The longest time from a claim to what came of it."""
+    """The longest time from a relay's claim to what came of it.
+
+    Not from the beginning of a replay: one that was lost is given back, and waits for its turn among all the others.
+    """
     with psycopg.connect(scenario.ledger.dsn("owner")) as connection:
         row = connection.execute(
             "select coalesce(max(extract(epoch from next_at - occurred_at)), 0) from ("
             " select occurred_at, data::json ->> 'event' as event,"
             "        lead(occurred_at) over (partition by action_id order by sequence) as next_at"
-            "   from outbox.action_events) e where event in ('claimed', 'replay_started')"
+            "   from outbox.action_events) e where event = 'claimed'"
         ).fetchone()
     return float(row[0]) if row else 0.0
