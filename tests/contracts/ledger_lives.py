@@ -72,7 +72,7 @@ class Cast:
     def taken_up(self) -> UUID:
         """The reconciler claims every unknown."""
         token = uuid4()
-        self.owner.execute("update outbox.work_queue set due_at = '-infinity' where kind = 'unknown'")
+        self.owner.execute("update outbox.work_queue set due_at = to_timestamp(0) where kind = 'unknown'")
         self.owner.execute("select from outbox.claim_unknowns(100, %s, %s, 1000, 'test')", (token, LEASE_MS))
         return token
 
