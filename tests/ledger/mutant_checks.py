@@ -34,8 +34,11 @@ _RECEIPTS = _each(test_transitions.test_a_receipt_moves_only_by_a_listed_step, o
 _REPORTS = (Event.ACCEPTED, Event.REFUSED, Event.RESPONSE_LOST, Event.NO_EFFECT, Event.HELD, Event.RELEASED)
 _PROOFS = (Event.FOUND, Event.REPLAY_ACCEPTED, Event.RECEIPT_ARRIVED, Event.LATE_ACCEPTANCE)
 _OUTCOMES: list[Check] = [
+    partial(step.test_a_batch_is_answered_in_order_of_its_actions_and_of_each, function="record_outcomes"),
     *_each(each.test_a_token_counts_for_its_own_action_alone, event=["accepted", "refused"]),
-    *_each(each.test_an_outcome_settles_no_other_action_that_was_started, event=["accepted", "refused"]),
+    *_each(
+        each.test_an_outcome_settles_no_other_action_that_was_started, event=["accepted", "refused", "response_lost"]
+    ),
     *_each(each.test_an_outcome_of_what_was_never_started_is_stale, event=["accepted", "refused"]),
     each.test_an_acceptance_under_a_reconcilers_token_is_kept,
     each.test_an_acceptance_in_time_is_no_evidence,
@@ -45,7 +48,6 @@ _OUTCOMES: list[Check] = [
     *_each(test_fencing.test_an_outcome_counts_once, event=test_fencing.EVENTS),
     *_each(test_fencing.test_an_acceptance_that_waits_is_weighed_when_the_attempt_ends, second=["accepted", "refused"]),
     test_fencing.test_an_outcome_that_is_not_the_relays_is_refused,
-    partial(step.test_a_batch_is_answered_in_order_of_its_actions_and_of_each, function="record_outcomes"),
     step.test_a_hold_is_for_its_own_reason_and_moves_nothing_else,
     *_steps(*_REPORTS),
 ]
@@ -104,6 +106,7 @@ CHECKS: dict[str, list[Check]] = {
         *_each(test_refused_rows.test_not_before_must_be_finite, value=["infinity"]),
         *_each(test_refused_rows.test_a_deadline_must_be_finite_and_in_the_future, value=["infinity", "2001-01-01"]),
         test_guard.test_a_recipient_may_be_named_where_the_contract_cannot_tell,
+        test_guard.test_a_receipt_brings_no_other_fact,
         *_each(
             test_guard.test_no_fact_is_inserted_by_the_owner_either,
             fact=[{"execution_state": "on_hold"}, {"provider_id": "x"}],
@@ -142,6 +145,7 @@ CHECKS: dict[str, list[Check]] = {
     "record_outcomes": _OUTCOMES,
     "record_outcome": _OUTCOMES,
     "record_resolution": [
+        step.test_a_conclusion_says_how_it_was_reached,
         *_each(each.test_a_conclusion_that_does_not_fit_is_stale_and_no_error, origin=STATES),
         each.test_a_refused_replay_is_never_sent_again,
         *[
@@ -149,7 +153,6 @@ CHECKS: dict[str, list[Check]] = {
             for a, b, c in _EVIDENCE
         ],
         each.test_a_failure_against_an_acceptance_is_suspected,
-        step.test_a_conclusion_says_how_it_was_reached,
         *_steps(Event.PROVEN_ABSENT, Event.REPLAY_REFUSED, *_PROOFS),
     ],
     "begin_replay": [
@@ -160,6 +163,7 @@ CHECKS: dict[str, list[Check]] = {
         each.test_a_replay_is_of_the_one_action_that_is_held,
         each.test_a_replay_has_until_the_deadline,
         each.test_a_replay_is_in_the_mode_of_its_own_account,
+        step.test_only_a_replay_of_ones_own_lands,
         partial(test_lock_order.test_nobody_holds_a_ledger_row_while_waiting_for_its_queue_row, call="replay"),
     ],
     "cancel_action": [
@@ -172,6 +176,9 @@ CHECKS: dict[str, list[Check]] = {
     ],
     "decide_review": [
         each.test_a_decision_is_about_its_own_review_and_action,
+        step.test_a_decision_is_about_its_own_queue_row_and_says_who_resolved_it,
+        step.test_a_release_is_of_the_one_action_that_was_decided_on,
+        *_each(test_reconciliation_functions.test_a_decision_needs_a_reason, reason=["  "]),
         test_fencing.test_two_clicks_are_one_decision,
         test_lock_order.test_two_decisions_at_the_same_time_are_one,
         partial(test_lock_order.test_nobody_holds_a_ledger_row_while_waiting_for_its_queue_row, call="decision"),

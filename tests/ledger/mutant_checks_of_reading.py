@@ -70,6 +70,7 @@ _WAITING = [
 _AUDIT: list[Check] = [
     keep.test_what_only_looks_wrong_is_no_finding,
     keep.test_each_finding_is_told_once_and_alone,
+    test_audit.test_a_hold_without_a_review_and_a_claim_without_a_holder_are_found,
 ]
 _STEPS_UNLISTED = [
     partial(keep.test_a_step_that_is_not_listed_is_found_by_each_of_its_parts, field=field, value=value)
@@ -102,6 +103,7 @@ CHECKS_OF_READING: dict[str, list[Check]] = {
     "changes": [
         read.test_changes_are_ones_own_from_the_cursor_on_in_order,
         read.test_changes_come_in_order_per_action_in_pages_of_any_size,
+        read.test_what_a_newer_transaction_leads_is_shown_to_its_end,
         test_reading.test_a_late_commit_is_not_passed_over,
         *each_of(test_reading.test_a_cursor_that_is_none_is_refused_with_a_hint, cursor=["x", "1/2/3"]),
     ],

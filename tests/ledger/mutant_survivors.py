@@ -17,11 +17,14 @@ SURVIVORS: dict[str, dict[str, str]] = {
         f"{_OPEN} #2": _REDACTED,
         "n.receipt_state is distinct from o.receipt_state": "no event of a step moves a receipt",
         "n.event_sequence <> o.event_sequence + 1": "number_change sets it before",
+        "limit 1": _INTO,
     },
     "accept_action": {"new.deliver_by is not null": "null is not before now either"},
     "claim_actions": {"q.ordering_key is null": "no other row has the same null"},
     "record_accepted": {"q.kind = 'dispatch'": "only a dispatch is dispatch_started"},
     "record_resolution": {
+        "limit 1": _INTO,
+        "when 'found'": "a lookup is what is said of any other event too",
         "v_delivery is null": "no step leads to null",
         "t.from_delivery = v_action.delivery_state": "finished and still queued is unknown",
         "t.actor = 'reconciler'": "these events are nobody else's",
@@ -35,6 +38,7 @@ SURVIVORS: dict[str, dict[str, str]] = {
     "begin_replay": {
         "q.kind = 'unknown'": "only what is delivery_unknown is replayed, below",
         "a.delivery_state = 'delivery_unknown'": "its queue row says the same, above",
+        "if not found": "without a queue row no claim is in time, below",
     },
     "find_action": {
         "s.idempotency_key = p_key_or_id": _SAME_KEY,
@@ -72,6 +76,20 @@ SURVIVORS: dict[str, dict[str, str]] = {
         "a.history_deleted_at is null": _BETWEEN,
         "a.history_deleted_at is null #2": _BETWEEN,
         "order by a.action_id": _NEVER_WAITS,
+    },
+    "claim_unknowns": {
+        "q.due_at <= v_now": "what is due later comes last, and is looked at again below",
+        "not q.evidence_waiting": "what has evidence was taken above, as much as was asked for",
+        "limit 16 * p_limit": "for speed: how many are looked at",
+        "q.kind = 'unknown' #2": _BETWEEN,
+        "q.claim_token is null #3": _BETWEEN,
+        "q.due_at <= v_now #2": _BETWEEN,
+        "not q.evidence_waiting #2": _BETWEEN,
+    },
+    "changes": {
+        "limit v_limit + 1": "for speed: how many are followed",
+        "f.sequence >= l.sequence": "nothing is led by what comes after it",
+        "e.sequence <= v_sequence": "one transaction's events of an action follow each other: it holds the row",
     },
     "sweep_expired_claims": {"q.claim_token is not null": "claimed_until is set with a token only"},
 }

@@ -159,14 +159,45 @@ def test_changes_come_in_order_per_action_in_pages_of_any_size(stage: Stage) -> 
     }
     use_no_index(stage, "agent")
     for limit in (1, 2, 3, 100):
-        shown, cursor = [], ""
-        for _ in range(len(everything) + 1):
-            page = stage.rows("agent", "select cursor, action_id, sequence from outbox.changes(%s, %s)", cursor, limit)
-            assert len(page) <= limit
-            shown += [(row["action_id"], row["sequence"]) for row in page]
-            cursor = page[-1]["cursor"] if page else cursor
+        shown = read_everything(stage, limit, len(everything))
         assert (len(shown), set(shown)) == (len(everything), everything)
         assert out_of_order(shown) == []
+
+
+def read_everything(stage: Stage, limit: int, steps: int) -> list[tuple[UUID, int]]:
+    """Pages of this size, one more than there can be; what they show."""
+    shown: list[tuple[UUID, int]] = []
+    cursor = ""
+    for _ in range(steps + 1):
+        page = stage.rows("agent", "select cursor, action_id, sequence from outbox.changes(%s, %s)", cursor, limit)
+        assert len(page) <= limit
+        shown += [(row["action_id"], row["sequence"]) for row in page]
+        cursor = page[-1]["cursor"] if page else cursor
+    return shown
+
+
+def test_what_a_newer_transaction_leads_is_shown_to_its_end(stage: Stage) -> None:
+    """Also when another action of that transaction is further on."""
+    stage.declare({}, {"account": "second"}, {"account": "third"})
+    further = stage.attempt("no_effect", retry_in_ms=0)
+    older = Stage(stage.ledger)
+    stage.insert(account="third")
+    with older.as_("relay").transaction():
+        older.claim(account="third")
+        led = stage.insert(account="second")
+        with stage.as_("relay").transaction():
+            token = stage.claim(account="second")["token"]
+            assert stage.claim()["ids"] == [further]
+        for _ in range(2):
+            assert older.report(led, token, "no_effect", retry_in_ms=0) == "applied"
+            token = older.claim(account="second")["token"]
+    lay_last(stage, "action_events", f"action_id = '{led}' and sequence = 3")
+    use_no_index(stage, "agent")
+    stored = stage.rows("owner", "select action_id, sequence from outbox.action_events")
+    everything = {(row["action_id"], row["sequence"]) for row in stored}
+    shown = read_everything(stage, 1, len(everything))
+    assert (len(shown), set(shown)) == (len(everything), everything)
+    assert out_of_order(shown) == []
 
 
 def test_a_cancel_is_of_ones_own_action_and_speaks_of_it(stage: Stage) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from uuid import uuid4
 
 import pytest
 
 from outbox_relay.states import DeliveryState, ExecutionState
-from tests.ledger.arranging import falling_ids
+from tests.ledger.arranging import falling_ids, lay_last
 from tests.ledger.factories import Row, Stage
 from tests.ledger.test_each_condition import declare_others, unused
 from tests.ledger.test_lock_order import Meanwhile
@@ -64,6 +65,26 @@ def test_a_review_joins_the_newest_incident_of_its_cause(stage: Stage) -> None:
     incidents = [stage.one(INCIDENT_OF, review) for review in (old, elsewhere, newer, newest)]
     assert incidents[2] == incidents[3]
     assert len(set(incidents)) == 3
+
+
+def test_a_decision_is_about_its_own_queue_row_and_says_who_resolved_it(stage: Stage) -> None:
+    waiting = stage.insert(not_before="2999-01-01")
+    before = stage.everything(waiting)
+    failed, again = stage.attempt("response_lost"), stage.attempt("response_lost")
+    token = stage.look()["token"]
+    for action, decision in ((failed, "failed"), (again, "resend")):
+        stage.decide(stage.ask(action, token=token), decision)
+    assert [stage.facts(action)["resolution"] for action in (failed, again)] == ["operator", None]
+    assert [stage.queued(action) is not None for action in (failed, again)] == [False, True]
+    assert stage.everything(waiting) == before
+
+
+def test_a_release_is_of_the_one_action_that_was_decided_on(stage: Stage) -> None:
+    held, other = stage.attempt("held"), stage.attempt("held")
+    before = stage.everything(other)
+    stage.decide(stage.review_of(held), "release")
+    assert stage.state(held).execution is ExecutionState.RETRY_SCHEDULED
+    assert stage.everything(other) == before
 
 
 # -- Batches ----------------------------------------------------------------------------------------------------------
@@ -134,10 +155,16 @@ def test_only_a_replay_of_ones_own_lands(stage: Stage) -> None:
     token = stage.look()["token"]
     assert postpone(stage, expired, token) == "applied"
     assert stage.facts(expired)["in_flight_until"] == before[expired], "nobody reported that its socket is closed"
+    under_way, _ = stage.started()
     action = stage.attempt("response_lost")
+    lay_last(stage, "outbound_actions", f"action_id <> '{under_way}'")
     token = stage.look()["token"]
+    queued = stage.queued(other)
     assert len(replayed(stage, action, token)) == 1
+    assert stage.queued(other) == queued
     assert postpone(stage, action, token) == "applied"
+    facts = stage.facts(action)
+    assert facts["in_flight_until"] < facts["last_attempt_at"] + timedelta(seconds=30)
     assert stage.facts(other)["in_flight_until"] == before[other]
     held, _ = stage.started()
     flying = stage.facts(held)["in_flight_until"]

@@ -102,7 +102,7 @@ def test_a_token_counts_for_its_own_action_alone(stage: Stage, event: str) -> No
     assert stage.report(first, one, event, provider_id="x") == "applied"
 
 
-@pytest.mark.parametrize("event", ["accepted", "refused"])
+@pytest.mark.parametrize("event", ["accepted", "refused", "response_lost"])
 def test_an_outcome_settles_no_other_action_that_was_started(stage: Stage, event: str) -> None:
     (first, token), (second, _) = stage.started(), stage.started()
     before = stage.everything(second)
@@ -220,6 +220,7 @@ def test_a_cancel_asks_for_no_other_action(stage: Stage) -> None:
 
 
 def test_a_cancel_withdraws_no_other_action(stage: Stage) -> None:
+    stage.started()
     other, action = stage.insert(), stage.insert()
     before = stage.everything(other)
     assert stage.cancel(action) == "cancelled"
