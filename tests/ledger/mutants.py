@@ -140,7 +140,8 @@ def mutants(function: str) -> list[Mutant]:
 
 def _conditions(text: str) -> Iterator[_Drop]:
     open_chains = [_Chain("", 0, "")]
-    for token in _TOKEN.finditer(text, text.index("create or replace")):
+    # The head of a function has words of its own: `drop function if exists`, `set enable_hashjoin = on`.
+    for token in _TOKEN.finditer(text, max(text.find("$$"), 0)):
         word, chain = token.group().lower(), open_chains[-1]
         if word in ("(", "case"):
             open_chains.append(_Chain(")" if word == "(" else "end", token.end(), word))
