@@ -76,6 +76,7 @@ def _batch(function: str, call: str) -> list[Check]:
 
 CHECKS: dict[str, list[Check]] = {
     "guard_actions": [
+        evidence.test_who_changes_the_id_of_an_action_is_told_so,
         test_guard.test_no_update_changes_an_intent_or_forges_a_fact,
         test_guard.test_only_a_settled_payload_can_be_redacted_and_only_to_nothing,
         *_each(test_guard.test_nothing_open_is_redacted, event=_OPEN),

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from uuid import UUID, uuid4
 
+import psycopg
+import pytest
+
 from tests.ledger.factories import Row, Stage
 from tests.ledger.test_each_condition import unused
 
@@ -98,3 +101,10 @@ def test_events_go_only_with_their_own_noted_action(stage: Stage) -> None:
     stage.owner.execute(note.replace(" {} where", " where").format("{}", action).encode())
     delete = "delete from outbox.action_events where action_id = %s"
     assert [stage.refusal("owner", delete, each) for each in (noted, action)] == [None, "OB002"]
+
+
+def test_who_changes_the_id_of_an_action_is_told_so(stage: Stage) -> None:
+    stage.insert()
+    with pytest.raises(psycopg.Error, match="the id of an action cannot change") as refused:
+        stage.rows("owner", "update outbox.outbound_actions set action_id = gen_random_uuid()")
+    assert refused.value.sqlstate == "OB002"
