@@ -56,7 +56,8 @@ _PREPARATION = {
     Platform.CLOUDSQL: """\
 -- Cloud SQL, to be run by a member of cloudsqlsuperuser, such as the user postgres. Where Kafka is used, the flag
 -- cloudsql.logical_decoding = on, with a restart; wal_level is then logical and cannot be set by itself.
--- Set max_slot_wal_keep_size as a flag too. The capture role itself need not be a cloudsqlsuperuser.
+-- Set max_slot_wal_keep_size as a flag too. The capture role itself need not be a cloudsqlsuperuser. Nobody logs in
+-- there without a password: give each role one (alter role ... password).
 """,
 }
 
@@ -67,6 +68,8 @@ spec:
   postgresql:
     parameters:
       max_slot_wal_keep_size: "10GB"   # a connector that is away must not fill the volume
+  # From PostgreSQL 17 and operator 1.27 on, so that a promoted standby has the slot (with sync_replication_slots and
+  # hot_standby_feedback above): replicationSlots: {highAvailability: {synchronizeLogicalDecoding: true}}
   managed:
     roles:
 """
