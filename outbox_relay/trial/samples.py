@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 from outbox_relay.errors import UsageError
 from outbox_relay.trial.memory import Document
@@ -20,6 +21,11 @@ class Sample:
         """The payload with a text of its own, where the provider has one."""
         field = next((name for name in ("subject", "body", "text", "description") if name in self.payload), None)
         return self.payload if field is None else self.payload | {field: text}
+
+    def apart(self, number: int) -> Self:
+        """The same to another issue or channel, so that a lookup reads a bounded number of pages."""
+        own = {"issue_number": 100 + number, "channel": f"C{number:04d}"}
+        return replace(self, payload=self.payload | {name: own[name] for name in own if name in self.payload})
 
 
 SAMPLES = {

@@ -15,7 +15,7 @@ from outbox_relay.trial.calendar import Calendar
 from outbox_relay.trial.drill import DrillResult, Judge, OpenScenario, batches, keys, settle_timeout_s
 from outbox_relay.trial.faults import Fault
 from outbox_relay.trial.processes import Profile, wait_until
-from outbox_relay.trial.samples import sample_of
+from outbox_relay.trial.samples import Sample, sample_of
 from outbox_relay.trial.scenario import Scenario, Standing
 
 NAME = "cancelled-unknown"
@@ -42,7 +42,7 @@ def run(open_scenario: OpenScenario, runs: int, seed: int, profile: Profile) -> 
     with open_scenario(PROVIDERS, profile) as scenario:
         judge = Judge(scenario, seed)
         for number, size in batches(runs):
-            _make_unknown(scenario, f"batch{number}/", size)
+            _make_unknown(scenario, number, size)
             _withdraw(scenario, f"batch{number}/")
             before = _requests(scenario)
             reconciler = scenario.start_reconciler(f"reconciler-{number}")
@@ -52,7 +52,7 @@ def run(open_scenario: OpenScenario, runs: int, seed: int, profile: Profile) -> 
                 Calendar(scenario).turn_until(
                     scenario.settled, step_s=STEP_S, timeout_s=settle_timeout_s(profile), what="all to be looked for"
                 )
-            scenario.wait_settled(timeout_s=settle_timeout_s(profile))
+            scenario.wait_settled(timeout_s=2 * settle_timeout_s(profile))
             relay.terminate()
             reconciler.terminate()
             judge.expect(_requests(scenario) == before, f"something was sent after batch {number} was withdrawn")
@@ -67,7 +67,8 @@ def run(open_scenario: OpenScenario, runs: int, seed: int, profile: Profile) -> 
         ]
 
 
-def _make_unknown(scenario: Scenario, batch: str, size: int) -> None:
+def _make_unknown(scenario: Scenario, number: int, size: int) -> None:
+    batch = f"batch{number}/"
     patience = {"OUTBOX_PROVIDER_DEADLINE_S": str(DEADLINE_S), "OUTBOX_LEASE_S": str(3 * DEADLINE_S)}
     relays = [scenario.start_relay(f"{name}-{batch[:-1]}", **patience) for name in UNLUCKY]
     for provider, place in scenario.providers.items():
@@ -79,7 +80,8 @@ def _make_unknown(scenario: Scenario, batch: str, size: int) -> None:
             for how in WITHDRAWN:
                 within_s = DELIVER_WITHIN_S if how == "late" else None
                 for happened in HAPPENED:
-                    _insert(agent, provider, keys(_prefix(provider, how, happened) + batch, size), within_s)
+                    names = keys(_prefix(provider, how, happened) + batch, size)
+                    _insert(agent, sample_of(provider).apart(number), names, within_s)
     scenario.wait_for_count(
         size * len(scenario.providers) * len(WITHDRAWN) * len(HAPPENED),
         "a.delivery_state = 'delivery_unknown' and a.idempotency_key like %s",
@@ -91,8 +93,7 @@ def _make_unknown(scenario: Scenario, batch: str, size: int) -> None:
         relay.terminate()
 
 
-def _insert(agent: psycopg.Connection, provider: str, names: Sequence[str], within_s: float | None) -> None:
-    sample = sample_of(provider)
+def _insert(agent: psycopg.Connection, sample: Sample, names: Sequence[str], within_s: float | None) -> None:
     rows = [(sample.provider, sample.operation, key, json.dumps(sample.worded(key)), within_s) for key in names]
     with agent.cursor() as cursor:
         cursor.executemany(

@@ -15,7 +15,7 @@ from outbox_relay.trial.drill import DrillResult, Judge, OpenScenario, batches, 
 from outbox_relay.trial.endings import Ending, by_lookup, expect_ending, sent_again, with_a_person
 from outbox_relay.trial.faults import Fault
 from outbox_relay.trial.processes import Profile, wait_until
-from outbox_relay.trial.samples import Sample, sample_of
+from outbox_relay.trial.samples import sample_of
 from outbox_relay.trial.scenario import Scenario
 
 NAME = "lookup-trouble"
@@ -173,7 +173,7 @@ def _lose_answers(scenario: Scenario, trouble: str, number: int, size: int) -> N
         wanted = {half: f"{_Group(provider, trouble, half).prefix}batch{number}/" for half in HALVES}
         for half, prefix in wanted.items():
             place.spoil(HALVES[half], times=None, nth=1, key_prefix=prefix)
-        sample = _apart(sample_of(provider), 2 * number + TROUBLES.index(trouble))
+        sample = sample_of(provider).apart(2 * number + TROUBLES.index(trouble))
         scenario.add(provider, [key for prefix in wanted.values() for key in keys(prefix, size)], sample=sample)
     scenario.wait_for_count(
         size * len(_groups(trouble)),
@@ -185,9 +185,3 @@ def _lose_answers(scenario: Scenario, trouble: str, number: int, size: int) -> N
         what="every answer to be lost",
     )
     relay.terminate()
-
-
-def _apart(sample: Sample, number: int) -> Sample:
-    """Another issue or channel for every wave, so that a lookup reads a bounded number of pages."""
-    own = {"issue_number": 100 + number, "channel": f"C{number:04d}"}
-    return replace(sample, payload=sample.payload | {name: own[name] for name in own if name in sample.payload})
