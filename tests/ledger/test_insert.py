@@ -265,3 +265,11 @@ def test_a_hundred_thousand_rows_in_one_statement_stay_linear(stage: Stage) -> N
     few = min(seconds("few-a", 10_000), seconds("few-b", 10_000))
     assert seconds("many", 100_000) < few * 10 * 3
     assert stage.one("select count(*) from outbox.work_queue") == 121_000
+
+
+def test_twins_of_other_intent_in_one_statement_are_refused_together(stage: Stage) -> None:
+    agent = stage.as_("agent")
+    with pytest.raises(psycopg.Error) as refused:
+        agent.execute(PLAIN + ", ('mail', 'send', %s, %s)", ["k1", Jsonb(PAYLOAD), "k1", Jsonb(OTHER)])
+    assert refused.value.sqlstate == "OB001"
+    assert stage.rows("owner", "select * from outbox.keys") == []
