@@ -26,6 +26,8 @@ from tests.plugins.postgres import (
 
 CORE = frozenset({"test_transitions", "test_insert", "test_claims", "test_fencing", "test_roles", "test_reading"})
 """The files that run on every server of this run."""
+LONG = frozenset({"test_a_hundred_thousand_rows_in_one_statement_stay_linear"})
+"""Of those files, what takes too long to repeat."""
 OLDER = (14, 15)
 """Run beside the newest; `make test POSTGRES=16 ARGS=tests/ledger` runs everything on that one instead."""
 
@@ -39,9 +41,9 @@ def servers_of_run() -> list[str]:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """The core on every server of this run."""
-    module = metafunc.module.__name__.split(".")[-1]
+    core = metafunc.module.__name__.split(".")[-1] in CORE and metafunc.function.__name__ not in LONG
     for fixture in ("ledger", "any_server"):
-        if fixture in metafunc.fixturenames and (module in CORE or fixture == "any_server"):
+        if fixture in metafunc.fixturenames and (core or fixture == "any_server"):
             metafunc.parametrize(fixture, servers_of_run(), indirect=True, scope="function")
 
 
