@@ -8,6 +8,7 @@ import logging
 import re
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
@@ -32,6 +33,7 @@ from outbox_relay.telemetry import (
     get_logger,
     log_attempt,
     log_failure,
+    logs,
     new_registry,
 )
 from outbox_relay.telemetry.ledger_series import state_label
@@ -75,6 +77,35 @@ def test_every_attempt_leaves_one_json_line_with_the_same_fields(out: io.StringI
     assert line["event"] == "attempt"
     assert line["program"] == "relay"
     assert {"action_id", "attempt", "provider", "account", "finding", "reason", "status", "duration_ms"} <= line.keys()
+
+
+@pytest.mark.parametrize("trace_id", [None, "4bf92f3577b34da6a3ce929d0e0e4736", 'a"b'])
+@pytest.mark.parametrize("reason", ["http_200", 'quoted "\n', "\u00e9"])
+def test_the_direct_line_of_an_attempt_is_that_of_the_chain(
+    out: io.StringIO, trace_id: str | None, reason: str
+) -> None:
+    line = replace(LINE, trace_id=trace_id, reason=reason)
+    log = get_logger("test")
+    bound = (log, log.bind(worker="w-1"), log)
+    for one in bound:
+        log_attempt(one, line)
+    logs._DIRECT.configure([], None, {})
+    for one in bound:
+        log_attempt(one, line)
+    said = lines(out)
+    for one_line in said:
+        assert str(one_line.pop("time")).endswith("Z")
+    assert len(said) == 6
+    assert said[:3] == said[3:]
+    assert [one_line.get("worker") for one_line in said[:3]] == [None, "w-1", None]
+
+
+def test_an_attempts_line_below_the_level_is_not_written(out: io.StringIO, capsys: pytest.CaptureFixture[str]) -> None:
+    for level in ("info", "warning"):
+        configure_logging(program="relay", instance="relay-1", log_format="json", level=level)
+        log_attempt(get_logger("test"), LINE)
+    assert capsys.readouterr().out.count('"event": "attempt"') == 1
+    assert out.getvalue() == ""
 
 
 def test_private_fields_are_withheld_whoever_logs_them(out: io.StringIO) -> None:
