@@ -42,6 +42,7 @@ _OUTCOMES: list[Check] = [
     *_each(each.test_an_outcome_of_what_was_never_started_is_stale, event=["accepted", "refused"]),
     each.test_an_acceptance_under_a_reconcilers_token_is_kept,
     each.test_an_acceptance_in_time_is_no_evidence,
+    evidence.test_what_a_stale_outcome_learned_is_kept,
     each.test_an_outcome_without_evidence_records_none,
     test_fencing.test_one_stale_outcome_does_not_spoil_the_batch,
     *_each(test_fencing.test_a_stale_token_cannot_change_a_state, event=test_fencing.EVENTS),

@@ -62,6 +62,13 @@ def test_two_acceptances_of_a_settled_action_are_weighed_one_after_the_other(sta
         assert stage.refusal("relay", report, json.dumps([item], default=str)) == "55P03"
 
 
+def test_what_a_stale_outcome_learned_is_kept(stage: Stage) -> None:
+    action, _ = stage.started()
+    assert stage.report(action, uuid4(), "refused") == "stale"
+    assert stage.report(action, uuid4(), "refused", evidence=DOUBT) == "stale"
+    assert unused(stage, action) == ["nothing"]
+
+
 def test_evidence_is_kept_as_it_came_until_it_may_go(stage: Stage) -> None:
     quote = DOUBT | {"excerpt": "a", "headers": {"a": "b"}, "url": "u"}
     redacted, settled, still_open = (stage.attempt("response_lost", evidence=quote) for _ in range(3))
