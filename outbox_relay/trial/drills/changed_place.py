@@ -20,6 +20,7 @@ from outbox_relay.trial.faults import Fault
 from outbox_relay.trial.place import SimulatedProvider
 from outbox_relay.trial.processes import Profile, wait_until
 from outbox_relay.trial.scenario import SECRET, SECRET_VARIABLE, Scenario
+from outbox_relay.trial.sending import send_all
 
 NAME = "changed-place"
 HALVES = {"accepted": Fault.ACCEPT_THEN_DROP, "dropped": Fault.DROP_BEFORE_RECEIPT}
@@ -36,7 +37,6 @@ HAVE_RECORDS = ("trial-a-plus", "github")
 OTHER_VARIABLE = "TRIAL_OTHER_SECRET"
 OTHER_SECRET = SECRET[::-1].strip("=") + "="
 BATCH = 60
-SLOTS = "200"
 LOOKS_AGAIN_S = 45.0
 """Per second of the deadline, more than a case waits for a change of the configuration."""
 
@@ -122,11 +122,11 @@ def _lose_answers(scenario: Scenario, groups: Sequence[_Group], runs: int) -> No
         place.spoil(HALVES[group.half], times=None, nth=1, key_prefix=group.prefix)
     lost = 0
     for number, size in batches(runs, BATCH):
-        relay = scenario.start_relay(f"relay-{number}", OUTBOX_SLOTS=SLOTS)
         for provider, changes in CHANGES.items():
             for change in changes:
                 wanted = [f"{_Group(provider, change, half).prefix}batch{number}/" for half in HALVES]
                 scenario.add(provider, [key for prefix in wanted for key in keys(prefix, size)], account=change)
+        relay = send_all(scenario, f"relay-{number}")
         lost += size * len(groups)
         scenario.wait_for_count(
             lost,

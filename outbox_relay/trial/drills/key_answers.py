@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from outbox_relay.errors import ConditionNotMet
 from outbox_relay.trial.calendar import Calendar
 from outbox_relay.trial.drill import DrillResult, Judge, OpenScenario, batches, keys, settle_timeout_s
 from outbox_relay.trial.endings import (
@@ -21,13 +20,13 @@ from outbox_relay.trial.endings import (
     with_a_person,
 )
 from outbox_relay.trial.faults import Fault
-from outbox_relay.trial.processes import HttpProgram, Profile, wait_until
+from outbox_relay.trial.processes import Profile, wait_until
 from outbox_relay.trial.scenario import Scenario
+from outbox_relay.trial.sending import send_all
 
 NAME = "key-answers"
 BATCH = 20
-"""Eight groups of a provider are claimed together; afterwards the relay's breaker is open."""
-SLOTS = "200"
+"""Eight groups of a provider are sent together."""
 TWICE = (2, 2)
 UNTIL_RELEASED = (3, 24)
 """Attempts, while the provider says that it is still at work."""
@@ -69,8 +68,6 @@ FOUND = ("refused", "mismatch", "stored-error-after-effect")
 """What a record settles where there is one. That it shows nothing is no proof here."""
 HAS_RECORD = "stripe"
 STEP_S = 120.0
-RELAYS_MAX = 12
-STOP_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +98,7 @@ def run(open_scenario: OpenScenario, runs: int, seed: int, profile: Profile) -> 
             for provider in ANSWERS:
                 wanted = [f"{group.prefix}batch{number}/" for group in groups if group.provider == provider]
                 scenario.add(provider, [key for prefix in wanted for key in keys(prefix, size)])
-            relay = _send_all(scenario, number)
+            relay = send_all(scenario, f"relay-{number}")
             _release_when_asked_again(scenario, groups, f"batch{number}/", size)
             _come_to_rest(scenario)
             relay.terminate()
@@ -109,24 +106,6 @@ def run(open_scenario: OpenScenario, runs: int, seed: int, profile: Profile) -> 
             expect_ending(judge, group.provider, group.prefix, group.ending)
         results = judge.results(NAME, {group.prefix: group.provider for group in groups})
         return [replace(result, name=f"{NAME} {group.answer}") for group, result in zip(groups, results, strict=True)]
-
-
-def _send_all(scenario: Scenario, number: int) -> HttpProgram:
-    """Every action of a batch has had its first attempt. Who opens its breaker before that is followed by another."""
-    for nth in range(RELAYS_MAX):
-        relay = scenario.start_relay(f"relay-{number}-{nth}", OUTBOX_SLOTS=SLOTS)
-        try:
-            wait_until(
-                lambda: not scenario.count("a.attempt_count = 0"),
-                timeout_s=3 * scenario.profile.deadline_s,
-                what=f"everything of batch {number} to be sent",
-                poll_s=0.1,
-            )
-        except ConditionNotMet:
-            relay.terminate(deadline_s=STOP_S)
-        else:
-            return relay
-    raise ConditionNotMet(f"{RELAYS_MAX} relays have not sent batch {number}")
 
 
 def _come_to_rest(scenario: Scenario) -> None:

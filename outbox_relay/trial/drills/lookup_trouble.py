@@ -17,6 +17,7 @@ from outbox_relay.trial.faults import Fault
 from outbox_relay.trial.processes import Profile, wait_until
 from outbox_relay.trial.samples import sample_of
 from outbox_relay.trial.scenario import Scenario
+from outbox_relay.trial.sending import send_all
 
 NAME = "lookup-trouble"
 PROVIDERS = ("github", "slack", "trial-a-plus")
@@ -29,7 +30,6 @@ TROUBLES = ("unreadable", "late")
 FAILURES = (Fault.GARBAGE, Fault.HALF_ANSWER)
 """How a third of the lookups ends, each, while the record is unreadable; the rest are server errors."""
 BATCH = 40
-SLOTS = "200"
 LAG_S = 20.0
 PAGE_SIZE = 10
 PAGES_FAIL = 0.05
@@ -168,13 +168,13 @@ def _come_to_rest(scenario: Scenario, calendar: Calendar, relay: str) -> None:
 
 
 def _lose_answers(scenario: Scenario, trouble: str, number: int, size: int) -> None:
-    relay = scenario.start_relay(f"relay-{number}-{trouble}", OUTBOX_SLOTS=SLOTS)
     for provider, place in scenario.providers.items():
         wanted = {half: f"{_Group(provider, trouble, half).prefix}batch{number}/" for half in HALVES}
         for half, prefix in wanted.items():
             place.spoil(HALVES[half], times=None, nth=1, key_prefix=prefix)
         sample = sample_of(provider).apart(2 * number + TROUBLES.index(trouble))
         scenario.add(provider, [key for prefix in wanted.values() for key in keys(prefix, size)], sample=sample)
+    relay = send_all(scenario, f"relay-{number}-{trouble}")
     scenario.wait_for_count(
         size * len(_groups(trouble)),
         # However it goes on: nobody waits for its first attempt any more.

@@ -15,6 +15,7 @@ from outbox_relay.trial.drill import CONFIRMED, DrillResult, Judge, OpenScenario
 from outbox_relay.trial.faults import Fault
 from outbox_relay.trial.processes import HttpProgram, Profile, wait_until
 from outbox_relay.trial.scenario import Scenario
+from outbox_relay.trial.sending import SLOTS, send_all
 
 NAME = "unwritable"
 PROVIDERS = ("resend", "pagerduty", "github", "standard-webhooks")
@@ -22,7 +23,6 @@ PROVIDERS = ("resend", "pagerduty", "github", "standard-webhooks")
 REPLAYED = ("resend", "pagerduty")
 BREAKS: dict[str, Break] = {"revoked": rights_revoked, "read-only": read_only, "cut": cut_off}
 BATCH = 60
-SLOTS = "200"
 DEADLINE_S = 4.0
 """All answers must be held, and the ledger broken, before the first one's deadline ends."""
 
@@ -73,13 +73,13 @@ def _reconcilers(open_scenario: OpenScenario, runs: int, seed: int, profile: Pro
 
 def _replays_under_way(judge: Judge, batch: str, size: int) -> None:
     scenario, profile, name = judge.scenario, judge.scenario.profile, batch.replace("/", "-")
-    relay = scenario.start_relay(f"relay-{name}", OUTBOX_SLOTS=SLOTS)
     before = {each: len(place.announced("accepted")) for each, place in scenario.providers.items()}
     for provider, place in scenario.providers.items():
         prefix = f"{NAME}/{provider}/{batch}"
         place.spoil(Fault.DROP_BEFORE_RECEIPT, times=None, nth=1, key_prefix=prefix)
         place.spoil(Fault.ACCEPT_THEN_HANG, times=None, nth=2, key_prefix=prefix)
         scenario.add(provider, keys(prefix, size))
+    relay = send_all(scenario, f"relay-{name}")
     like = f"{NAME}/%/{batch}%"
     _wait_unknown(scenario, like, size * len(REPLAYED))
     relay.terminate()

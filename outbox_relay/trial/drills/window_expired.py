@@ -19,6 +19,7 @@ from outbox_relay.trial.faults import Fault
 from outbox_relay.trial.processes import Profile, wait_until
 from outbox_relay.trial.samples import sample_of
 from outbox_relay.trial.scenario import Scenario
+from outbox_relay.trial.sending import send_all
 
 NAME = "window-expired"
 PROVIDERS = ("resend", "trial-completion", "stripe", "trial-a-plus", "trial-b", "pagerduty")
@@ -29,8 +30,7 @@ HALF_A_DAY_S = 43_200.0
 OLD_S = 93_600.0
 """Longer than any of these providers promises to remember a key."""
 BATCH = 40
-"""Actions of one group and one relay: afterwards its breaker is open."""
-SLOTS = "200"
+"""Actions of one group that are sent together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +93,10 @@ def _lose_answers_over_days(scenario: Scenario, groups: Sequence[_Group], runs: 
     for day, (age_s, next_age_s) in enumerate(pairwise([*days, 0.0])):
         today = [group for group in groups if group.age_s == age_s]
         for number, size in batches(runs, BATCH):
-            relay = scenario.start_relay(f"relay-{day}-{number}", OUTBOX_SLOTS=SLOTS)
             for provider in PROVIDERS:
-                # In one transaction, so that they are claimed together, before the first one's trouble is known.
                 wanted = [f"{group.prefix}batch{number}/" for group in today if group.provider == provider]
                 scenario.add(provider, [key for prefix in wanted for key in keys(prefix, size)])
+            relay = send_all(scenario, f"relay-{day}-{number}")
             lost += size * len(today)
             scenario.wait_for_count(
                 lost,
