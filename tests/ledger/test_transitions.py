@@ -23,6 +23,8 @@ from outbox_relay.states import (
 from tests.ledger.factories import Stage, put_into
 from tests.ledger.steps import STEPS
 
+_RECORDS = "select data from outbox.action_events where action_id = %s order by sequence"
+
 DECISIONS = ("confirmed", "failed", "abandoned", "resend", "release", "cancel", "noted")
 
 
@@ -63,6 +65,21 @@ def test_a_listed_step_is_taken_by_its_function_and_told_once(stage: Stage, step
     assert (moves[-1]["execution_state"], moves[-1]["delivery_state"]) == step.target
     open_still = step.target in {t.origin for t in TRANSITIONS}
     assert (stage.queued(action) is not None) == open_still, "what is open is in the queue, and nothing else"
+
+
+def test_no_free_text_breaks_a_record(stage: Stage) -> None:
+    """A record is put together as text: whatever a provider answers or a name holds, it reads back the same."""
+    hostile = 'a"b\\c\n\t\x01 \u00fc\U0001f600 {"x": null} %s $$'
+    names = {"provider": hostile, "account": hostile, "operation": hostile}
+    stage.declare(names)
+    action = stage.insert(**names)
+    token = stage.claim(provider=hostile, account=hostile)["token"]
+    stage.report(action, token, "accepted", reason=hostile, provider_id=hostile)
+    created, _, accepted = [json.loads(row["data"]) for row in stage.rows("owner", _RECORDS, action)]
+    for name in names:
+        assert {created[name], accepted[name]} == {hostile}
+    assert (accepted["reason"], accepted["provider_id"]) == (hostile, hostile)
+    assert [created[name] for name in ("reason", "provider_id", "resolution", "previous_delivery_state")] == [None] * 4
 
 
 def test_every_event_of_every_actor_has_a_function() -> None:

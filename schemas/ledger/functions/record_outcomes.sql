@@ -10,13 +10,18 @@ as $$
 declare
   v_item record;
   v_queue outbox.work_queue;
-  v_accepted jsonb;
+  v_ids uuid[];
+  v_tokens uuid[];
 begin
   perform outbox.lock_queue(p_outcomes);
-  select coalesce(jsonb_object_agg(d.action_id, d.claim_token), '{}') into v_accepted
-    from outbox.record_accepted(p_outcomes) d;
+  select array_agg(d.action_id order by d.action_id), array_agg(d.claim_token order by d.action_id)
+    into v_ids, v_tokens from outbox.record_accepted(p_outcomes) d;
+  if cardinality(v_ids) = jsonb_array_length(p_outcomes) then   -- the common case: nothing else to look at
+    return query select d, 'applied', 'dispatch_finished', 'delivery_confirmed' from unnest(v_ids) d;
+    return;
+  end if;
   for v_item in
-    select o.*, v_accepted ->> o.action_id::text = o.claim_token::text as is_done
+    select o.*, (o.action_id, o.claim_token) in (select unnest(v_ids), unnest(v_tokens)) as is_done
       from jsonb_to_recordset(p_outcomes) as o (
         action_id uuid, claim_token uuid, event text, reason text, provider_id text, retry_in_ms bigint, message text,
         evidence jsonb)
