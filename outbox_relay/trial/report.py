@@ -16,6 +16,7 @@ import outbox_relay
 from outbox_relay.trial.drill import DrillResult
 from outbox_relay.trial.planted import Catch, PlantedBug
 from outbox_relay.trial.processes import Profile
+from outbox_relay.trial.reached import missed_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,8 @@ class Order:
 
 Entry = dict[str, object]
 ROOT = Path(outbox_relay.__file__).resolve().parent.parent
+ENOUGH = 10
+"""Actions per group that reach what a drill must reach."""
 PROGRAMS = ("outbox_relay", "reconciler", "schemas")
 
 
@@ -66,7 +69,13 @@ class Report:
         """True when every drill in it passed, every planted bug was caught, and no catcher fails without a bug."""
         caught = [entry for entry in self._planted if entry["caught"]]
         drills = all(entry["passed"] for entry in self._drills)
-        return drills and len(caught) == self._planted_total and not self._unplanted
+        return drills and not self.missed and len(caught) == self._planted_total and not self._unplanted
+
+    @property
+    def missed(self) -> list[str]:
+        """I10: what the drills in it should have reached and have not. A handful of actions need not."""
+        run = {str(entry["drill"]) for entry in self._drills if entry["passed"] and int(str(entry["asked"])) >= ENOUGH}
+        return sorted({branch for drill in run for branch in missed_by(drill, self._reached)})
 
     def has(self, drill: str, order: Order) -> bool:
         """Whether this very drill is in it."""
@@ -153,6 +162,7 @@ class Report:
             "drills": self._drills,
             "not_run": self._skipped,
             "branches_reached": sorted(self._reached),
+            "branches_missed": self.missed,
             "planted_bugs": planted,
         }
         with self._lock:
