@@ -43,6 +43,7 @@ _OUTCOMES: list[Check] = [
     each.test_an_acceptance_under_a_reconcilers_token_is_kept,
     each.test_an_acceptance_in_time_is_no_evidence,
     evidence.test_what_a_stale_outcome_learned_is_kept,
+    *_each(step.test_acceptances_of_several_claims_are_told_apart, with_a_stale_one=[False, True]),
     each.test_an_outcome_without_evidence_records_none,
     test_fencing.test_one_stale_outcome_does_not_spoil_the_batch,
     *_each(test_fencing.test_a_stale_token_cannot_change_a_state, event=test_fencing.EVENTS),
@@ -147,6 +148,7 @@ CHECKS: dict[str, list[Check]] = {
     "record_outcomes": _OUTCOMES,
     "record_outcome": _OUTCOMES,
     "record_resolution": [
+        partial(step.test_a_batch_is_answered_in_order_of_its_actions_and_of_each, function="record_resolutions"),
         step.test_a_conclusion_says_how_it_was_reached,
         *_each(each.test_a_conclusion_that_does_not_fit_is_stale_and_no_error, origin=STATES),
         each.test_a_refused_replay_is_never_sent_again,

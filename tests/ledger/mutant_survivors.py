@@ -22,6 +22,9 @@ SURVIVORS: dict[str, dict[str, str]] = {
     "accept_action": {"new.deliver_by is not null": "null is not before now either"},
     "claim_actions": {"q.ordering_key is null": "no other row has the same null"},
     "record_accepted": {"q.kind = 'dispatch'": "only a dispatch is dispatch_started"},
+    "record_outcomes": {
+        "if cardinality(v_ids) = jsonb_array_length(p_outcomes)": "for speed: one by one they are told the same",
+    },
     "record_resolution": {
         "limit 1": _INTO,
         "when 'found'": "a lookup is what is said of any other event too",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 
 from outbox_relay.states import DeliveryState, ExecutionState
-from tests.ledger.arranging import falling_ids, lay_last
+from tests.ledger.arranging import falling_ids, lay_last, use_no_index
 from tests.ledger.factories import Row, Stage
 from tests.ledger.test_each_condition import declare_others, unused
 from tests.ledger.test_lock_order import Meanwhile
@@ -122,6 +122,23 @@ def test_a_batch_is_answered_in_order_of_its_actions_and_of_each(stage: Stage, f
     assert {row["action_id"]: (row["execution_state"], row["delivery_state"]) for row in told[:2]} == after
     assert (told[2]["verdict"], told[2]["execution_state"]) == ("stale", None)
     assert stage.everything(middle) == untouched
+
+
+@pytest.mark.parametrize("with_a_stale_one", [False, True])
+def test_acceptances_of_several_claims_are_told_apart(stage: Stage, with_a_stale_one: bool) -> None:
+    ids = falling_ids(stage, 3)
+    use_no_index(stage, "relay")
+    token_of = {claimed["ids"][0]: claimed["token"] for claimed in (stage.claim(1) for _ in ids)}
+    for action in reversed(ids):
+        lay_last(stage, "work_queue", f"action_id = '{action}'")
+    batch = [
+        {"action_id": a, "claim_token": token_of[a], "event": "accepted", "provider_id": "x"} for a in reversed(ids)
+    ]
+    batch += [{"action_id": UUID(int=9), "claim_token": uuid4(), "event": "refused"}] * with_a_stale_one
+    rows = json.dumps(batch, default=str)
+    told = stage.rows("relay", "select action_id, verdict from outbox.record_outcomes(%s)", rows)
+    expected = [(action, "applied") for action in ids] + [(UUID(int=9), "stale")] * with_a_stale_one
+    assert [(row["action_id"], row["verdict"]) for row in told] == expected
 
 
 @pytest.mark.parametrize("call", ["postpone", "ask", "resolve"])
