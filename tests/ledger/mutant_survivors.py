@@ -10,6 +10,7 @@ _INTO = "select into takes the first anyway"
 _NULL_IS_NO_OTHER = "null is not another id either"
 _BETWEEN = "asked twice, for what happens between the two; neither time is forced here"
 _NEVER_WAITS = "who skips what is locked never waits, in whatever order"
+_SORTED_ONCE = "servers from 16 on sort once for all aggregates of a query: the order of the other one does"
 _OPEN = "n.delivery_state in ('delivery_pending', 'delivery_unknown')"
 SURVIVORS: dict[str, dict[str, str]] = {
     "guard_actions": {
@@ -23,6 +24,8 @@ SURVIVORS: dict[str, dict[str, str]] = {
     "claim_actions": {"q.ordering_key is null": "no other row has the same null"},
     "record_accepted": {"q.kind = 'dispatch'": "only a dispatch is dispatch_started"},
     "record_outcomes": {
+        "order by d.action_id": _SORTED_ONCE,
+        "order by d.action_id #2": _SORTED_ONCE,
         "if cardinality(v_ids) = jsonb_array_length(p_outcomes)": "for speed: one by one they are told the same",
     },
     "record_resolution": {
