@@ -102,7 +102,7 @@ def all_cases(draw: st.DrawFn) -> UnknownCase:
 
 
 @given(case=all_cases(), terms=all_terms())
-@settings(max_examples=400)
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_replay_only_while_every_one_of_its_conditions_holds(case: UnknownCase, terms: Terms) -> None:
     decision = decide(case, terms, POLICY)
     if not isinstance(decision, Replay):
@@ -124,7 +124,7 @@ def test_replay_only_while_every_one_of_its_conditions_holds(case: UnknownCase, 
 
 
 @given(case=all_cases(), terms=all_terms())
-@settings(max_examples=400)
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_absence_only_while_every_one_of_its_conditions_holds(case: UnknownCase, terms: Terms) -> None:
     decision = decide(case, terms, POLICY)
     if not isinstance(decision, Lookup):
