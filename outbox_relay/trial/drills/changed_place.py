@@ -36,7 +36,7 @@ CHANGES = {
 HAVE_RECORDS = ("trial-a-plus", "github")
 OTHER_VARIABLE = "TRIAL_OTHER_SECRET"
 OTHER_SECRET = SECRET[::-1].strip("=") + "="
-BATCH = 60
+BATCH = 30
 LOOKS_AGAIN_S = 45.0
 """Per second of the deadline, more than a case waits for a change of the configuration."""
 
