@@ -38,5 +38,7 @@ begin
       end loop;
     end loop;
   end loop;
-  return query select * from outbox.claim_batch(v_ids, p_token, p_lease_ms, p_deadline_ms, p_worker, v_now);
+  if v_ids <> '{}' then   -- most polls find nothing, and an empty batch costs as much as a small one
+    return query select * from outbox.claim_batch(v_ids, p_token, p_lease_ms, p_deadline_ms, p_worker, v_now);
+  end if;
 end $$;
