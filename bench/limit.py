@@ -1,8 +1,9 @@
 """The limit: claim, request and outcome in batches with nothing else. No system that promises more can be faster.
 
 One ledger row and its event rows per action, PostgreSQL and one HTTP client, 200 requests in flight. It has no retry,
-no lease, no limit, no fence and no log. BENCH_HTTP=aiohttp|raw picks the client, BENCH_EVENTS=same|narrow
-whether an event holds what the product's status record holds, or just that a change happened.
+no lease, no limit, no fence and no log. BENCH_HTTP=aiohttp|own|raw picks the client: the usual one, the product's, or
+the least there can be. BENCH_EVENTS=same|narrow says whether an event holds what the product's status record holds, or
+just that a change happened.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
 
 import aiohttp
 import psycopg
@@ -19,6 +22,7 @@ from psycopg_pool import AsyncConnectionPool
 
 from bench.errand import ORDERS, SEPARATORS, Errands, Place, main, payload_of, ready
 from bench.rawhttp import RawClient
+from outbox_relay.providers.http import HttpClient, open_http_client
 
 LINGER_S = 0.002
 BATCH_MAX = 200
@@ -166,23 +170,42 @@ async def _work(place: Place) -> None:
     pool: AsyncConnectionPool[psycopg.AsyncConnection] = AsyncConnectionPool(
         place.dsn, min_size=2, max_size=2, open=False, kwargs={"autocommit": True, "options": _OPTIONS}
     )
-    async with pool:
-        if os.environ.get("BENCH_HTTP", "aiohttp") == "raw":
+    async with pool, _client(place) as post:
+        ready()
+        await Loop(pool, post, place.in_flight).run(stopping)
+
+
+@asynccontextmanager
+async def _client(place: Place) -> AsyncIterator[Post]:
+    """The chosen client's way to post one payload under its key."""
+    url = f"{place.provider_url}/messages"
+    fixed = {"Authorization": "Bearer bench-api-key", "Content-Type": "application/json"}
+    match os.environ.get("BENCH_HTTP", "aiohttp"):
+        case "raw":
             raw = RawClient(place.provider_url)
-            ready()
-            await Loop(pool, lambda key, body: raw.post("/messages", key, body), place.in_flight).run(stopping)
-            return
-        connector = aiohttp.TCPConnector(limit=0)
-        async with aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as session:
-            url = f"{place.provider_url}/messages"
-            fixed = {"Authorization": "Bearer bench-api-key", "Content-Type": "application/json"}
+            yield lambda key, body: raw.post("/messages", key, body)
+        case "own":
+            async with open_http_client() as own:
+                yield partial(_post_by_own, own, url, fixed)
+        case _:
+            connector = aiohttp.TCPConnector(limit=0)
+            async with aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as session:
+                yield partial(_post_by_aiohttp, session, url, fixed)
 
-            async def post(key: str, body: bytes) -> bytes:
-                async with session.post(url, data=body, headers={**fixed, "Idempotency-Key": key}) as answer:
-                    return await answer.read()
 
-            ready()
-            await Loop(pool, post, place.in_flight).run(stopping)
+async def _post_by_aiohttp(
+    session: aiohttp.ClientSession, url: str, fixed: Mapping[str, str], key: str, body: bytes
+) -> bytes:
+    async with session.post(url, data=body, headers={**fixed, "Idempotency-Key": key}) as answer:
+        return await answer.read()
+
+
+async def _post_by_own(client: HttpClient, url: str, fixed: Mapping[str, str], key: str, body: bytes) -> bytes:
+    headers = {**fixed, "Idempotency-Key": key}
+    sent = await client.exchange("POST", url, headers, body, may_send=lambda: True, deadline_s=10)
+    if sent.answer is None:
+        raise ConnectionError(sent.failure)
+    return sent.answer.body
 
 
 ERRANDS = Errands(_migrate, _open_enqueue, _work)

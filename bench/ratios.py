@@ -45,6 +45,7 @@ class Target:
 
 TARGETS = {
     "ledger_vs_limit": Target(at_least=0.8),
+    "ledger_vs_limit_own": Target(at_least=0.8),
     "ledger_vs_best_python_peer": Target(at_least=3),
     "ledger_vs_river": Target(at_least=0.8),
     "kafka_vs_ledger": Target(at_least=0.4),
@@ -113,6 +114,7 @@ def ratios(
         **dict.fromkeys(TARGETS),
         **growth,
         "ledger_vs_limit": over(rate("ledger"), rate("limit")),
+        "ledger_vs_limit_own": over(rate("ledger"), rate("limit_own")),
         "ledger_vs_limit_raw": over(rate("ledger"), rate("limit_raw")),
         "ledger_vs_best_python_peer": over(rate("ledger"), best_peer),
         "ledger_vs_river": over(rate("ledger"), rate("river")),

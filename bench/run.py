@@ -27,7 +27,7 @@ from bench.meters import load_average
 from bench.systems import ROOT, System, build_river, everything
 
 REPORT = ROOT / "build" / "bench-report.json"
-QUICK_SYSTEMS = ("limit", "ledger", "river", "pgqueuer", "kafka")
+QUICK_SYSTEMS = ("limit", "limit_own", "limit_raw", "ledger", "river", "pgqueuer", "kafka")
 QUICK_AT_50_MS = ("limit", "ledger", "river")
 QUICK_LATENCY = ("limit", "ledger", "river", "kafka", "raw_cdc")
 SLOW = ("procrastinate", "dbos")
@@ -149,7 +149,7 @@ def _drain(ground: Ground, report: Report, system: System, *, latency_ms: float,
 
 def _latencies(ground: Ground, report: Report, systems: dict[str, System]) -> None:
     choice = report.choice
-    left_out = {"limit_narrow", "limit_raw", *(SLOW if choice.quick else ())}
+    left_out = {"limit_narrow", "limit_own", "limit_raw", *(SLOW if choice.quick else ())}
     chosen = [name for name in (QUICK_LATENCY if choice.quick else systems) if name in systems and name not in left_out]
     for number in range(choice.rounds):
         for name in _turned(chosen, number):

@@ -76,6 +76,7 @@ def limits() -> list[System]:
     common = {"command": _python("bench.limit"), "waiting": _LIMIT_WAITING, "stored": _LIMIT_STORED}
     return [
         System("limit", "bare loop, same events, aiohttp", **common, environ={"BENCH_HTTP": "aiohttp"}),  # type: ignore[arg-type]
+        System("limit_own", "bare loop, same events, the product's client", **common, environ={"BENCH_HTTP": "own"}),  # type: ignore[arg-type]
         System("limit_raw", "bare loop, same events, raw HTTP", **common, environ={"BENCH_HTTP": "raw"}),  # type: ignore[arg-type]
         System("limit_narrow", "bare loop, narrow events, aiohttp", **common, environ={"BENCH_EVENTS": "narrow"}),  # type: ignore[arg-type]
     ]
