@@ -107,7 +107,7 @@ class CaseLoop:
         self._bell = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._taken = 0
-        self._trusted = False
+        self._trusted = self._trouble_told = False
 
     @property
     def in_flight(self) -> int:
@@ -198,6 +198,7 @@ class CaseLoop:
                 return [Held(case, lease) for case in await self._store.recall(token)]
         # Not before: a full disk still takes a small row where a claim finds no room.
         self._health.report("ledger", Readiness.READY, "reachable and writable")
+        self._trouble_told = False
         return [Held(case, lease) for case in cases]
 
     def _shortest_window_first(self, held: Sequence[Held]) -> list[Held]:
@@ -257,8 +258,9 @@ class CaseLoop:
     def _ledger_failed(self, error: LedgerUnavailable | TimeoutError) -> None:
         self._trusted = False
         self._metrics.ledger_failures.labels("claim_unknowns").inc()
-        if self._health.readiness_of("ledger") is not Readiness.NOT_READY:
+        if not self._trouble_told:
             self._log.error("ledger_unavailable", error=describe_error(error), hint=getattr(error, "hint", None))
+        self._trouble_told = True
         self._health.report(
             "ledger",
             Readiness.NOT_READY,

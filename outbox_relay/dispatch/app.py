@@ -20,7 +20,7 @@ from outbox_relay.program.wakeups import wakeups_for
 from outbox_relay.providers.accounts import Account
 from outbox_relay.settings import Settings
 from outbox_relay.settings import Wakeups as WakeupSource
-from outbox_relay.telemetry import Health, Logger, Readiness, RelayMetrics, new_registry
+from outbox_relay.telemetry import Health, Logger, RelayMetrics, new_registry
 
 PROGRAM = "relay"
 GROUP = "outbox-relay"
@@ -38,7 +38,6 @@ async def run(settings: Settings, log: Logger) -> int:
     accounts = configured_accounts(settings)
     registry = new_registry(PROGRAM)
     instruments = Instruments(RelayMetrics(registry), Health(), log)
-    instruments.health.report("ledger", Readiness.NOT_READY, "not asked yet")
     stop = StopSignals(log, learns="outcomes")
     async with connections(
         PROGRAM,

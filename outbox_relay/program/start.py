@@ -114,6 +114,7 @@ async def _ledger_when_there(
     opening: Callable[[], Coroutine[None, None, Ledger]], *, health: Health, log: Logger, stopping: asyncio.Event
 ) -> Ledger | None:
     """Open the ledger, waiting for it as long as it takes; None when told to stop. Raises LedgerMismatch."""
+    health.report("ledger", Readiness.NOT_READY, "not asked yet")
     delay_s = RETRY_FIRST_S
     while not stopping.is_set():
         try:

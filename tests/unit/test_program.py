@@ -27,7 +27,7 @@ class Work:
 
 
 async def test_a_signal_ends_the_wait_for_a_ledger_that_does_not_answer() -> None:
-    stopping, asked = asyncio.Event(), asyncio.Event()
+    stopping, asked, health = asyncio.Event(), asyncio.Event(), Health()
 
     async def opening() -> Ledger:
         asked.set()
@@ -36,9 +36,10 @@ async def test_a_signal_ends_the_wait_for_a_ledger_that_does_not_answer() -> Non
 
     async with asyncio.timeout(PATIENCE_S):
         waiting = asyncio.create_task(
-            _ledger_when_there(opening, health=Health(), log=get_logger("test"), stopping=stopping)
+            _ledger_when_there(opening, health=health, log=get_logger("test"), stopping=stopping)
         )
         await asked.wait()
+        assert health.readiness_of("ledger") is Readiness.NOT_READY
         stopping.set()
         assert await waiting is None
 
