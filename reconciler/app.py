@@ -18,8 +18,8 @@ from outbox_relay.settings import Wakeups as WakeupSource
 from outbox_relay.telemetry import Health, LedgerSeries, Logger, ReconcilerMetrics, new_registry
 from reconciler.capture_watch import watch_connector
 from reconciler.loop import POLL_S, Pulse
+from reconciler.pace import Account as AccountKey
 from reconciler.pace import BreakerLimits, Pace, PaceLimits
-from reconciler.resolve import AccountKey
 from reconciler.retention import RetentionTerms
 from reconciler.running import WAKING_RECORDS, Instruments, Reconciler, Rules
 from reconciler.terms import Catalogue, policy_for, terms_of

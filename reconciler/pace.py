@@ -12,6 +12,11 @@ from dataclasses import dataclass, field
 Account = tuple[str, str]
 """Provider and account name."""
 
+TOOK_WEIGHT = 0.2
+"""Of the latest request in the estimate of what one takes."""
+LINE_HURRY = 2.0
+"""Cases that were sent away come back so many times faster than places become free, so that no place waits for one."""
+
 
 @dataclass(frozen=True, slots=True)
 class PaceLimits:
@@ -36,6 +41,8 @@ class _Track:
     closed_until: float = 0.0
     in_flight: int = 0
     failures: int = 0
+    took_s: float = 0.0
+    line_until: float = 0.0
 
 
 @dataclass(slots=True)
@@ -55,6 +62,8 @@ class Pace:
         wait_s = self.ready_in_s(account, now)
         if wait_s > within_s or track.in_flight >= self._places(account):
             return None
+        if not track.in_flight:
+            track.line_until = now  # nobody is being asked: whoever was sent away is no longer behind anybody
         track.in_flight += 1
         track.next_at = now + wait_s + max(1.0 / limits.rate_per_s, self._probe_gap_s(track))
         return wait_s
@@ -64,10 +73,24 @@ class Pace:
         track = self._track(account)
         return max(track.next_at - now, track.closed_until - now, 0.0)
 
-    def leave(self, account: Account) -> None:
-        """The request is over, whatever came of it."""
+    def line_up(self, account: Account, now: float) -> float:
+        """Seconds after which a case that found no place comes again: behind all that were sent away before it.
+
+        Were each to come again after the same moment, a storm would be claimed and given back many times for every
+        request that can be made, and take the time of those that are being asked.
+        """
+        track = self._track(account)
+        turn_s = max(1.0 / self._limits(account).rate_per_s, track.took_s / self._places(account))
+        begins = max(track.line_until, now + self.ready_in_s(account, now))
+        track.line_until = begins + turn_s / LINE_HURRY
+        return begins - now
+
+    def leave(self, account: Account, *, took_s: float | None = None) -> None:
+        """The request is over, whatever came of it; `took_s` says how long it held its place."""
         track = self._track(account)
         track.in_flight = max(track.in_flight - 1, 0)
+        if took_s is not None:
+            track.took_s += (max(took_s, 0.0) - track.took_s) * TOOK_WEIGHT
 
     def answered(self, account: Account) -> None:
         """The provider gave a real answer: the account is well."""

@@ -37,6 +37,7 @@ from reconciler.conclude import (
 )
 from reconciler.decide import Lookup, Replay, at, decide, named
 from reconciler.lookup import Question, look
+from reconciler.pace import Account as AccountKey
 from reconciler.pace import Pace
 from reconciler.settle import spaced, window_left_s
 from reconciler.terms import Catalogue, Policy, Reason
@@ -44,15 +45,11 @@ from reconciler.terms import Catalogue, Policy, Reason
 LEASE_SLACK_S = 0.1
 """Between the end of a wait for a turn and the last check of the lease: a fifth of what the settings leave for it."""
 TURN_MAX_S = 5.0
-"""A claim waits this long for its account's turn; what would wait longer is given back."""
-
+"""A claim waits so long for its account's turn, then it is given back."""
 WINDOW_PART = 0.05
 """The part of its remaining window for which a case stays away from a provider in trouble."""
 TROUBLE_MAX = 10.0
 """It stays away no longer than this many gaps between probes."""
-
-AccountKey = tuple[str, str]
-"""Provider and account name."""
 
 
 class ReplayStore(Protocol):
@@ -162,21 +159,23 @@ class Resolver:
             await asyncio.sleep(turn_s)
             return await act()
         finally:
-            self._pace.leave(account)
+            self._pace.leave(account, took_s=time.monotonic() - now - turn_s)
 
     def _later_s(self, setting: Setting, account: AccountKey, now: float) -> float:
         """When a case that found no place comes back.
 
-        While its provider is in trouble, a storm of cases must not come back together at every probe: each waits a part
-        of the window that it has left, so that on recovery the shortest window is there first.
+        A storm must not come back as one. Before a busy account each case takes its place in the line. While the
+        provider is in trouble each waits a part of its remaining window: on recovery the shortest is there first.
         """
-        ready_s = self._pace.ready_in_s(account, now)
-        if not self._pace.in_trouble(account):
-            return ready_s + self._policy.backoff_first_s * (1 + self._draw())
         window_s = window_left_s(setting.case, setting.terms, self._policy)
-        part_s = self._policy.look_again_s if window_s is None else window_s * WINDOW_PART
-        later_s = max(min(part_s, self._policy.look_again_s, ready_s * TROUBLE_MAX), self._policy.backoff_first_s)
-        return ready_s + spaced(later_s, self._policy, spread=self._draw())
+        least_s, longest_s = self._policy.backoff_first_s, self._policy.look_again_s
+        most_s = longest_s if window_s is None else min(longest_s, window_s * WINDOW_PART)
+        ready_s = self._pace.ready_in_s(account, now)
+        if self._pace.in_trouble(account):
+            later_s = max(min(most_s, ready_s * TROUBLE_MAX), least_s)
+            return ready_s + spaced(later_s, self._policy, spread=self._draw())
+        line_s = self._pace.line_up(account, now)
+        return max(min(line_s, most_s), ready_s + least_s) + least_s * self._draw()
 
     # ---- Lookup -----------------------------------------------------------------------------------------------------
 

@@ -22,8 +22,9 @@ from outbox_relay.providers.accounts import Account
 from outbox_relay.states import RecordType
 from outbox_relay.telemetry import Health, LedgerSeries, Logger, Readiness, ReconcilerMetrics
 from reconciler.loop import LOOP, CaseLoop, Pulse
+from reconciler.pace import Account as AccountKey
 from reconciler.pace import Pace
-from reconciler.resolve import AccountKey, Resolver, Timing
+from reconciler.resolve import Resolver, Timing
 from reconciler.retention import Retainer, RetentionTerms
 from reconciler.sweep import Sweeper, repeat, show_counts
 from reconciler.terms import Catalogue, Policy

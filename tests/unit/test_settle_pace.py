@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+
+import pytest
+
 from reconciler.pace import BreakerLimits, Pace, PaceLimits
 
 A = ("keyed", "default")
@@ -72,3 +76,32 @@ def test_backward_clock_gives_no_negative_wait() -> None:
     wait = pace.reserve(A, 99.0, within_s=5.0)
     assert wait is not None
     assert wait >= 0
+
+
+def test_those_sent_away_come_back_one_behind_the_other_at_twice_the_rate_of_the_places() -> None:
+    pace, now = new_pace(rate_per_s=1000.0, in_flight_max=2), 100.0
+    for _ in range(2):
+        pace.reserve(A, now, within_s=1.0)
+    for _ in range(40):
+        pace.leave(A, took_s=4.0)
+        pace.reserve(A, now, within_s=1.0)
+    waits = [pace.line_up(A, now) for _ in range(1000)]
+    gaps = [later - sooner for sooner, later in itertools.pairwise(waits)]
+    assert gaps == pytest.approx([1.0] * 999, rel=0.01)
+
+
+def test_the_line_is_forgotten_once_nobody_is_being_asked() -> None:
+    pace = new_pace(rate_per_s=1.0, in_flight_max=1)
+    pace.reserve(A, 100.0, within_s=1.0)
+    waits = [pace.line_up(A, 100.0) for _ in range(100)]
+    assert waits[-1] > 40
+    pace.leave(A, took_s=0.1)
+    pace.reserve(A, 105.0, within_s=1.0)
+    assert pace.line_up(A, 105.0) == pace.ready_in_s(A, 105.0)
+
+
+def test_a_line_before_one_account_costs_another_nothing() -> None:
+    pace = new_pace(rate_per_s=1.0)
+    for _ in range(100):
+        pace.line_up(A, 100.0)
+    assert pace.line_up(B, 100.0) == 0.0
