@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import select
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Final
 
 import httptools
@@ -151,6 +152,14 @@ class Wire(asyncio.Protocol):
         if status >= 200 and not self._status:
             self._status = status
             self.phase = Phase.HEADERS
+            if status == HTTPStatus.NO_CONTENT and self._announces_content():
+                raise AnswerMalformed("content where there is none")
+
+    def _announces_content(self) -> bool:
+        # RFC 9110, 15.3.5 and 8.6: a 204 has no content and must not announce any. One that does was meant otherwise,
+        # and its head alone would be taken for the whole answer. A length of 0 says nothing else than the status.
+        lengths = self._headers.get("content-length", ("0",))
+        return "transfer-encoding" in self._headers or lengths != ("0",)
 
     def on_body(self, body: bytes) -> None:
         """Keep a piece up to the cap, which is as good as the end."""

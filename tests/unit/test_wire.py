@@ -97,6 +97,13 @@ async def test_an_answer_of_no_declared_length_ends_with_its_connection() -> Non
     assert (sent.phase, sent.answer.complete, sent.answer.body) == (Phase.COMPLETE, True, b"abcde")
 
 
+@pytest.mark.parametrize("header", ["", "Content-Length: 0\r\n"])
+async def test_an_answer_without_content_is_whole_with_its_head(header: str) -> None:
+    async with raw_server(ending(f"HTTP/1.1 204 No Content\r\n{header}\r\n".encode())) as server:
+        sent = await send_to(server.url)
+    assert (sent.phase, sent.answer.complete, sent.answer.body) == (Phase.COMPLETE, True, b"")
+
+
 @pytest.mark.parametrize(
     "answer",
     [
@@ -111,6 +118,8 @@ async def test_an_answer_of_no_declared_length_ends_with_its_connection() -> Non
         b"HTTP/1.1 200 OK\r\nContent Length: 3\r\n\r\nabc",
         b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nX: a\0b\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 204 No Content\r\nContent-Length: 9\r\n\r\nabc",
+        b"HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",
     ],
 )
 async def test_an_answer_with_doubtful_framing_is_never_complete(answer: bytes) -> None:
