@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from outbox_relay.errors import NotPossibleHere
+from outbox_relay.local.small_disk import small_disk
 from outbox_relay.trial.drill import OpenScenario
 from outbox_relay.trial.drills import disk_full
 from outbox_relay.trial.processes import HOLDING_PROFILE
-from outbox_relay.trial.small_disk import small_disk
 from tests.faults.judgement import assert_passed
 
 

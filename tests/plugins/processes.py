@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ from outbox_relay.trial.drill import OpenScenario
 from outbox_relay.trial.grounds import Grounds
 from outbox_relay.trial.processes import TEST_PROFILE, HttpProgram, Profile
 from outbox_relay.trial.scenario import SECRET, KafkaPlace, Scenario, open_scenario
-from tests.plugins.postgres import TrialDatabase
+from tests.plugins.postgres import PostgresServer, TrialDatabase, drop_database, make_database
 
 pytest_plugins = ("tests.plugins.provider",)
 
@@ -61,12 +61,19 @@ def scenario(ledger: TrialDatabase, tmp_path: Path) -> Iterator[SetStage]:
 
 
 @pytest.fixture
-def open_stage(ledger: TrialDatabase, tmp_path: Path) -> OpenScenario:
-    """What a drill sets its stage with. One per test: it is this test's ledger."""
+def open_stage(postgres_server: PostgresServer, ledger_template: str, tmp_path: Path) -> OpenScenario:
+    """What a drill sets its stages with, each with a ledger of its own."""
 
-    def opened(providers: Sequence[str], profile: Profile, url: str | None = None) -> AbstractContextManager[Scenario]:
-        if url is not None:
-            return Grounds(url, tmp_path).open_scenario(providers, profile)
-        return open_scenario(ledger, tmp_path, providers=providers, profile=profile)
+    @contextmanager
+    def opened(providers: Sequence[str], profile: Profile, url: str | None = None) -> Iterator[Scenario]:
+        with ExitStack() as stack:
+            if url is not None:
+                yield stack.enter_context(Grounds(url, tmp_path).open_scenario(providers, profile))
+                return
+            database = make_database(postgres_server, ledger_template)
+            stack.callback(drop_database, database)
+            folder = tmp_path / database.name
+            folder.mkdir()
+            yield stack.enter_context(open_scenario(database, folder, providers=providers, profile=profile))
 
     return opened

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import psycopg
 
@@ -17,7 +19,9 @@ from outbox_relay.trial.drill import CONFIRMED, DrillResult, Judge, OpenScenario
 from outbox_relay.trial.faults import Fault
 from outbox_relay.trial.processes import HttpProgram, Profile, wait_until
 from outbox_relay.trial.scenario import Scenario
-from outbox_relay.trial.small_disk import SmallDisk, SmallServer, server_on, small_disk, use_up_the_wal
+
+if TYPE_CHECKING:
+    from outbox_relay.local.small_disk import SmallDisk, SmallServer
 
 NAME = "disk-full"
 PROVIDERS = ("resend", "pagerduty", "github", "standard-webhooks")
@@ -48,6 +52,9 @@ def run(open_scenario: OpenScenario, runs: int, seed: int, profile: Profile) -> 
 
 def fill(open_scenario: OpenScenario, way: str, runs: int, seed: int, profile: Profile) -> Sequence[DrillResult]:
     """Run one of the disks."""
+    # A server to start needs the extra [local], which the other drills can do without.
+    from outbox_relay.local.small_disk import server_on, small_disk
+
     deadline_s = max(profile.deadline_s, DEADLINE_S[way])
     lease_s = max(profile.lease_s, deadline_s + 2)
     patient = replace(profile, deadline_s=deadline_s, lease_s=lease_s, window_s=lease_s + 2 * deadline_s + 1)
@@ -76,7 +83,7 @@ def _outage(stage: _Stage, batch: str, size: int) -> None:
     refused = len(relay.events("outcomes_not_storable"))
     stage.disk.fill()
     if stage.way == "wal":
-        use_up_the_wal(stage.server, timeout_s=STOPS_WITHIN_S)
+        _use_up_the_wal(stage.server, timeout_s=STOPS_WITHIN_S)
     for place in scenario.providers.values():
         place.release("answer")
     relay.wait_for("attempt", count=answers + size * len(PROVIDERS), finding="accepted")
@@ -137,3 +144,15 @@ def _wait_window_over(stage: _Stage, *relays: HttpProgram) -> None:
 
 def _requests(scenario: Scenario) -> dict[str, int]:
     return {name: len(place.book.requests()) for name, place in scenario.providers.items()}
+
+
+def _use_up_the_wal(server: SmallServer, *, timeout_s: float) -> None:
+    """Other people's writes, until the server cannot go on: what PostgreSQL does without room for WAL is to stop."""
+
+    def stopped() -> bool:
+        with suppress(psycopg.Error), psycopg.connect(server.dsn(), autocommit=True, connect_timeout=2) as owner:
+            while True:
+                owner.execute("select pg_logical_emit_message(false, 'drill', repeat('x', 1000000))")
+        return not server.running
+
+    wait_until(stopped, timeout_s=timeout_s, what="the server to stop for want of WAL", poll_s=0.2)

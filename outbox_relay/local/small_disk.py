@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import psycopg
@@ -22,7 +22,6 @@ from outbox_relay.errors import NotPossibleHere
 from outbox_relay.local.guard import Guard
 from outbox_relay.local.postgres import Postgres, unprivileged_user
 from outbox_relay.local.program import group_of
-from outbox_relay.trial.processes import wait_until
 
 VARIABLE = "OUTBOX_TRIAL_SMALL_DISK"
 SIZE_MB = 96
@@ -141,18 +140,6 @@ def server_on(disk: SmallDisk, *, wal: bool) -> Iterator[SmallServer]:
         server.kill() if server.running else None
         guard.close()
         shutil.rmtree(directory, ignore_errors=True)
-
-
-def use_up_the_wal(server: SmallServer, *, timeout_s: float) -> None:
-    """Other people's writes, until the server cannot go on: what PostgreSQL does without room for WAL is to stop."""
-
-    def stopped() -> bool:
-        with suppress(psycopg.Error), psycopg.connect(server.dsn(), autocommit=True, connect_timeout=2) as owner:
-            while True:
-                owner.execute("select pg_logical_emit_message(false, 'drill', repeat('x', 1000000))")
-        return not server.running
-
-    wait_until(stopped, timeout_s=timeout_s, what="the server to stop for want of WAL", poll_s=0.2)
 
 
 def _give(place: Path) -> None:
