@@ -11,7 +11,7 @@ POLL_FIRST_S = 0.0025
 """The poll while there is work: most of what a commit waits for without Kafka."""
 POLL_BUSY_S = 0.05
 """The poll stays short for this long after a claim that found something; then it doubles."""
-POLL_MAX_S = 0.05
+POLL_MAX_S = 0.12
 """Without Kafka an idle ledger is polled this often, or at every sweep where that is more often: what the first commit
 after a pause waits for at most."""
 LOOK_AHEAD_MIN_S = 0.25
