@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import json
+import math
 import os
 import signal
 import subprocess
@@ -27,6 +28,8 @@ from outbox_relay.local.guard import Guard
 
 POLL_S = 0.02
 START_S = 30.0
+PATIENCES_MAX = 10
+"""However steadily it goes on, a wait for many ends after so many times its patience."""
 INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "PYTHONPATH", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
 
 T = TypeVar("T")
@@ -68,6 +71,23 @@ def wait_until(condition: Callable[[], T | None], *, timeout_s: float, what: str
             return answer
         if time.monotonic() >= deadline:
             raise ConditionNotMet(f"waited {timeout_s:g} s in vain for: {what}")
+        time.sleep(poll_s)
+
+
+def wait_for_none_left(left: Callable[[], int], *, patience_s: float, what: str, poll_s: float = POLL_S) -> None:
+    """Ask how many are left until there are none.
+
+    The patience bounds a standstill, not the amount of work: it begins anew whenever fewer are left than ever before.
+    Raises ConditionNotMet when that has not happened for so long, or not all are done after ten times as long.
+    """
+    began = latest = time.monotonic()
+    fewest = math.inf
+    while number := left():
+        now = time.monotonic()
+        if number < fewest:
+            fewest, latest = number, now
+        if now - latest >= patience_s or now - began >= PATIENCES_MAX * patience_s:
+            raise ConditionNotMet(f"waited {now - began:.0f} s in vain for: {what}; {number} are left")
         time.sleep(poll_s)
 
 

@@ -18,7 +18,7 @@ import psycopg
 from outbox_relay.errors import ConditionNotMet
 from outbox_relay.trial.declared import DeclaredAccount, declare
 from outbox_relay.trial.place import SimulatedProvider
-from outbox_relay.trial.processes import TEST_PROFILE, HttpProgram, Profile, start_python, wait_until
+from outbox_relay.trial.processes import TEST_PROFILE, HttpProgram, Profile, start_python, wait_for_none_left
 from outbox_relay.trial.samples import Sample, sample_of
 from outbox_relay.trial.tempo import write_contracts
 
@@ -165,17 +165,23 @@ class Scenario:
     def wait_for_count(
         self, number: int, condition: LiteralString, *values: object, timeout_s: float, what: str
     ) -> None:
-        """Wait until at least so many actions meet an SQL condition."""
-        wait_until(lambda: self.count(condition, *values) >= number, timeout_s=timeout_s, what=what, poll_s=0.1)
+        """Wait until at least so many actions meet an SQL condition; `timeout_s` bounds a standstill."""
+        wait_for_none_left(
+            lambda: max(0, number - self.count(condition, *values)), patience_s=timeout_s, what=what, poll_s=0.1
+        )
 
     def settled(self, prefix: str = "") -> bool:
         """Whether every action is settled or has an open review."""
-        return not self.count(OPEN, prefix, list(SETTLED_DELIVERIES))
+        return not self._open(prefix)
+
+    def _open(self, prefix: str) -> int:
+        return self.count(OPEN, prefix, list(SETTLED_DELIVERIES))
 
     def wait_settled(self, *, prefix: str = "", timeout_s: float) -> None:
-        """Wait until every action is settled or has an open review."""
+        """Wait until every action is settled or has an open review; `timeout_s` bounds a standstill."""
+        what = "every action to be settled"
         try:
-            wait_until(lambda: self.settled(prefix), timeout_s=timeout_s, what="every action to be settled", poll_s=0.1)
+            wait_for_none_left(lambda: self._open(prefix), patience_s=timeout_s, what=what, poll_s=0.1)
         except ConditionNotMet as error:
             found = self.standings(prefix)
             left = [each for each in found if each.delivery_state not in SETTLED_DELIVERIES and not each.in_review]

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import psutil
 import pytest
 
 from outbox_relay.errors import ConditionNotMet
-from outbox_relay.trial.processes import Program, wait_until
+from outbox_relay.trial.processes import Program, wait_for_none_left, wait_until
 
 COUNTS = """
 import itertools, time
@@ -77,3 +79,25 @@ def test_the_provider_says_which_contracts_there_are() -> None:
     command = [sys.executable, "-m", "outbox_relay.trial.provider", "--contract", "nobody", "--book", "unused"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, "resend" in done.stderr) == (2, True)
+
+
+def test_a_wait_for_many_lasts_while_they_become_fewer() -> None:
+    left = itertools.chain(range(30, 0, -1), itertools.repeat(0))
+    wait_for_none_left(lambda: pace(next(left)), patience_s=0.2, what="all to be done", poll_s=0)
+
+
+def test_a_wait_for_many_ends_at_a_standstill_and_says_how_many_are_left() -> None:
+    left = itertools.chain((5, 4), itertools.repeat(3))
+    with pytest.raises(ConditionNotMet, match="all to be done; 3 are left"):
+        wait_for_none_left(lambda: next(left), patience_s=0.1, what="all to be done", poll_s=0.01)
+
+
+def test_a_count_that_only_flutters_is_no_progress() -> None:
+    left = itertools.cycle((2, 1, 3))
+    with pytest.raises(ConditionNotMet):
+        wait_for_none_left(lambda: next(left), patience_s=0.1, what="all to be done", poll_s=0.01)
+
+
+def pace(left: int) -> int:
+    time.sleep(0.02)
+    return left

@@ -18,7 +18,7 @@ from outbox_relay.trial.drill import DrillResult, Judge, OpenScenario, batches, 
 from outbox_relay.trial.endings import Ending, by_lookup, by_replay, expect_ending, sent_again, with_a_person
 from outbox_relay.trial.faults import Fault
 from outbox_relay.trial.place import SimulatedProvider
-from outbox_relay.trial.processes import Profile, wait_until
+from outbox_relay.trial.processes import Profile, wait_for_none_left
 from outbox_relay.trial.scenario import SECRET, SECRET_VARIABLE, Scenario
 from outbox_relay.trial.sending import send_all
 
@@ -155,9 +155,9 @@ def _put_right(scenario: Scenario) -> None:
     scenario.start_relay("relay-last")
     scenario.start_reconciler("reconciler-last")
     Calendar(scenario).turn(LOOKS_AGAIN_S * scenario.profile.deadline_s)
-    wait_until(
-        lambda: not scenario.count("a.delivery_state in ('delivery_unknown', 'delivery_pending')"),
-        timeout_s=2 * settle_timeout_s(scenario.profile),
+    wait_for_none_left(
+        lambda: scenario.count("a.delivery_state in ('delivery_unknown', 'delivery_pending')"),
+        patience_s=2 * settle_timeout_s(scenario.profile),
         what="everything to go on once the place is right",
         poll_s=0.1,
     )

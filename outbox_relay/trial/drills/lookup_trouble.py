@@ -14,7 +14,7 @@ from outbox_relay.trial.calendar import Calendar
 from outbox_relay.trial.drill import DrillResult, Judge, OpenScenario, batches, keys, settle_timeout_s
 from outbox_relay.trial.endings import Ending, by_lookup, expect_ending, sent_again, with_a_person
 from outbox_relay.trial.faults import Fault
-from outbox_relay.trial.processes import Profile, wait_until
+from outbox_relay.trial.processes import Profile, wait_for_none_left
 from outbox_relay.trial.samples import sample_of
 from outbox_relay.trial.scenario import Scenario
 from outbox_relay.trial.sending import send_all
@@ -127,9 +127,9 @@ def _lookups(scenario: Scenario) -> dict[str, int]:
 
 def _wait_looked(scenario: Scenario, before: dict[str, int], more: int) -> None:
     """Until every record has been asked so many times more."""
-    wait_until(
-        lambda: all(count >= before[name] + more for name, count in _lookups(scenario).items()),
-        timeout_s=2 * settle_timeout_s(scenario.profile),
+    wait_for_none_left(
+        lambda: sum(max(0, before[name] + more - count) for name, count in _lookups(scenario).items()),
+        patience_s=2 * settle_timeout_s(scenario.profile),
         what=f"{more} more lookups at each provider",
         poll_s=0.1,
     )
