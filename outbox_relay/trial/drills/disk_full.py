@@ -17,7 +17,7 @@ import psycopg
 
 from outbox_relay.trial.drill import CONFIRMED, DrillResult, Judge, OpenScenario, batches, keys, settle_timeout_s
 from outbox_relay.trial.faults import Fault
-from outbox_relay.trial.processes import HttpProgram, Profile, wait_until
+from outbox_relay.trial.processes import START_S, HttpProgram, Profile, wait_until
 from outbox_relay.trial.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -91,7 +91,8 @@ def _outage(stage: _Stage, batch: str, size: int) -> None:
     before = _requests(scenario)
     left_over = [provider for provider in PROVIDERS if not _inserted(scenario, provider, batch, size)]
     fresh = scenario.begin_relay(f"fresh-{batch.replace('/', '-')}")
-    fresh.wait_for("ledger_unavailable")
+    # The probe's row may still fit. Room is wanted at the latest when the claims of what is in flight have run out.
+    fresh.wait_for("ledger_unavailable", timeout_s=START_S + scenario.profile.unknown_within_s)
     _wait_window_over(stage, relay, fresh)
     stage.judge.expect(_requests(scenario) == before, f"something was sent while the disk of {batch} was full")
     stage.disk.free()
