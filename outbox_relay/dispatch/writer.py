@@ -21,8 +21,6 @@ BATCH_MAX = 100
 """Outcomes in one write: half of what may be in flight, so that the rest is being sent meanwhile."""
 STALL_MAX_S = 2.0
 """An outcome that waits longer than this, or a quarter of the lease, stops claiming until it is stored."""
-IN_FLIGHT = 1
-"""Writes at a time, each with a connection of its own."""
 
 
 class OutcomeStore(Protocol):
@@ -71,7 +69,6 @@ class OutcomeWriter(BatchWriter[Finished]):
             batch_max=BATCH_MAX,
             linger_s=linger_s,
             stall_s=min(STALL_MAX_S, lease_s / 4),
-            in_flight=IN_FLIGHT,
         )
         self._store = store
         self._fatal = fatal

@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Generic, TypeVar
 
 from prometheus_client import Counter
@@ -40,9 +41,9 @@ class Entry(Generic[T]):
 
 
 class BatchWriter(ABC, Generic[T]):
-    """One queue and at most `in_flight` writes at a time; what arrives meanwhile is the next batch.
+    """One queue and one write at a time; what arrives meanwhile is the next batch.
 
-    Items of one action never overtake each other: one whose action is being written waits until that is stored.
+    Items keep their order, and two of one action are never in the same batch.
     What the items are, and what one means that the ledger refuses, the program says by the abstract methods.
     """
 
@@ -56,7 +57,6 @@ class BatchWriter(ABC, Generic[T]):
         batch_max: int,
         linger_s: float,
         stall_s: float = math.inf,
-        in_flight: int = 1,
     ) -> None:
         """`noun` names one item, in logs and on /readyz; an item older than `stall_s` counts as one that fails."""
         self._noun = noun
@@ -66,14 +66,11 @@ class BatchWriter(ABC, Generic[T]):
         self._batch_max = batch_max
         self._linger_s = linger_s
         self._stall_s = stall_s
-        self._in_flight = in_flight
         self._waiting: deque[Entry[T]] = deque()
-        self._being_written: list[list[Entry[T]]] = []
-        self._gathering = asyncio.Lock()
+        self._being_written: list[Entry[T]] = []
         self._bell = asyncio.Event()
         self._closing = False
-        self._failing = 0
-        """How many batches failed and are tried again."""
+        self._failing = False
 
     @abstractmethod
     async def store(self, part: Sequence[T]) -> list[Recorded]:
@@ -102,7 +99,7 @@ class BatchWriter(ABC, Generic[T]):
     @property
     def pending(self) -> int:
         """Items that are known here and nowhere else."""
-        return len(self._waiting) + sum(map(len, self._being_written))
+        return len(self._waiting) + len(self._being_written)
 
     @property
     def storing(self) -> bool:
@@ -111,8 +108,8 @@ class BatchWriter(ABC, Generic[T]):
 
     def _age_s(self) -> float:
         """How long the oldest item has been here."""
-        heads = [entries[0].known_at for entries in (*self._being_written, self._waiting) if entries]
-        return time.monotonic() - min(heads) if heads else 0.0
+        oldest = next(chain(self._being_written, self._waiting), None)
+        return time.monotonic() - oldest.known_at if oldest else 0.0
 
     def put(self, item: T) -> None:
         """Queue an item. Never waits: what has happened cannot be refused."""
@@ -126,50 +123,35 @@ class BatchWriter(ABC, Generic[T]):
 
     async def run(self) -> None:
         """Store until closed and empty."""
-        await asyncio.gather(*(self._write_batches() for _ in range(self._in_flight)))
-
-    async def _write_batches(self) -> None:
-        while True:
-            async with self._gathering:
-                batch = await self._next_batch()
-            if not batch:
-                return
-            await self._write(batch)
-
-    async def _next_batch(self) -> list[Entry[T]]:
-        """What waits, up to a batch; empty when closed and nothing is left to begin with."""
         while self._waiting or not self._closing:
             await self._bell.wait()
             if len(self._waiting) < self._batch_max and not self._closing and self._linger_s:
                 await asyncio.sleep(self._linger_s)
-            if batch := self._take():
-                self._being_written.append(batch)
-                return batch
-            self._bell.clear()
-        return []
+            if self._waiting:
+                self._being_written = self._take()
+                await self._write([entry.item for entry in self._being_written])
+            else:
+                self._bell.clear()
 
     def _take(self) -> list[Entry[T]]:
-        busy = {self.action_of(entry.item) for entries in self._being_written for entry in entries}
         batch: list[Entry[T]] = []
-        passed_over: list[Entry[T]] = []
+        actions: set[ActionId] = set()
         while self._waiting and len(batch) < self._batch_max:
-            entry = self._waiting.popleft()
-            action_id = self.action_of(entry.item)
-            (passed_over if action_id in busy else batch).append(entry)
-            busy.add(action_id)
-        self._waiting.extendleft(reversed(passed_over))
+            action_id = self.action_of(self._waiting[0].item)
+            if action_id in actions:
+                break
+            actions.add(action_id)
+            batch.append(self._waiting.popleft())
         return batch
 
-    async def _write(self, entries: list[Entry[T]]) -> None:
-        batch = [entry.item for entry in entries]
+    async def _write(self, batch: Sequence[T]) -> None:
         recorded: list[Recorded] = []
         repeated = False
         for part in self.parts(batch):
             answers, again = await self._until_stored(part)
             recorded += answers
             repeated |= again
-        self._being_written.remove(entries)
-        self._bell.set()
+        self._being_written = []
         self.stored(batch, recorded, repeated=repeated)
 
     async def _until_stored(self, part: Sequence[T]) -> tuple[list[Recorded], bool]:
@@ -180,12 +162,12 @@ class BatchWriter(ABC, Generic[T]):
                 async with asyncio.timeout(WRITE_MAX_S):
                     recorded = await self._together_or_alone(part)
             except (LedgerUnavailable, TimeoutError) as error:
-                self._failed(error, first=not repeated)
+                self._failed(error)
                 repeated = True
                 await asyncio.sleep(delay_s)
                 delay_s = min(RETRY_MAX_S, delay_s * 2)
                 continue
-            self._succeeded(after_failure=repeated)
+            self._succeeded()
             return recorded, repeated
 
     async def _together_or_alone(self, part: Sequence[T]) -> list[Recorded]:
@@ -213,11 +195,11 @@ class BatchWriter(ABC, Generic[T]):
             self.given_up(item, error)
             return []
 
-    def _failed(self, error: LedgerUnavailable | TimeoutError, *, first: bool) -> None:
+    def _failed(self, error: LedgerUnavailable | TimeoutError) -> None:
         self._failures.inc()
         if not self._failing:
             self._log.error(f"{self._noun}s_not_storable", error=describe_error(error), waiting=self.pending)
-        self._failing += first
+        self._failing = True
         self._health.report(
             f"{self._noun}s",
             Readiness.NOT_READY,
@@ -226,10 +208,8 @@ class BatchWriter(ABC, Generic[T]):
             "do not kill it",
         )
 
-    def _succeeded(self, *, after_failure: bool) -> None:
-        self._failing -= after_failure
+    def _succeeded(self) -> None:
         if self._failing:
-            return
-        if after_failure:
+            self._failing = False
             self._log.info(f"{self._noun}s_storable_again")
         self._health.report(f"{self._noun}s", Readiness.READY, f"{self._noun}s are stored as they come")

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from uuid import UUID
 
-import pytest
 from prometheus_client import CollectorRegistry, Counter
 
 from outbox_relay.errors import LedgerUnavailable, OutboxError
@@ -40,7 +39,7 @@ class Call:
 
 
 class NoteWriter(BatchWriter[Note]):
-    def __init__(self, *, in_flight: int = 1, batch_max: int = 100) -> None:
+    def __init__(self, *, batch_max: int = 100) -> None:
         self.health = Health()
         failures = Counter("failures", "Writes that failed.", registry=CollectorRegistry())
         super().__init__(
@@ -50,7 +49,6 @@ class NoteWriter(BatchWriter[Note]):
             log=get_logger("test"),
             batch_max=batch_max,
             linger_s=0,
-            in_flight=in_flight,
         )
         self.calls: list[Call] = []
         self.kept: list[Note] = []
@@ -123,56 +121,48 @@ async def test_what_arrives_during_a_write_is_the_next_batch() -> None:
         assert (await writer.call(1)).part == [Note(2), Note(3)]
 
 
-async def test_a_batch_is_no_larger_than_its_cap_and_two_are_written_at_a_time() -> None:
-    writer = NoteWriter(in_flight=2, batch_max=2)
+async def test_a_batch_is_no_larger_than_its_cap_and_one_is_written_at_a_time() -> None:
+    writer = NoteWriter(batch_max=2)
     async with writing(writer):
-        put(writer, *map(Note, range(5)))
-        await writer.call(1)
-        await turns()
-        assert [call.part for call in writer.calls] == [[Note(0), Note(1)], [Note(2), Note(3)]]
-        writer.calls[1].ends()
-        assert (await writer.call(2)).part == [Note(4)]
-        assert writer.pending == 3
-
-
-@pytest.mark.parametrize("batch_max", [1, 100])
-async def test_items_of_one_action_never_overtake_each_other(batch_max: int) -> None:
-    writer = NoteWriter(in_flight=2, batch_max=batch_max)
-    async with writing(writer):
-        put(writer, Note(1, "first"))
+        put(writer, *map(Note, range(3)))
         first = await writer.call(0)
-        put(writer, Note(1, "second"), Note(2), Note(1, "third"))
-        second = await writer.call(1)
-        assert second.part == [Note(2)]
-        second.ends()
         await turns()
-        assert len(writer.calls) == 2, "the action is still being written"
+        assert [call.part for call in writer.calls] == [[Note(0), Note(1)]]
+        assert writer.pending == 3
         first.ends()
-        third = await writer.call(2)
-        await turns()
-        assert third.part == [Note(1, "second")]
-        assert len(writer.calls) == 3
-        third.ends()
-        assert (await writer.call(3)).part == [Note(1, "third")]
+        assert (await writer.call(1)).part == [Note(2)]
+        assert writer.pending == 1
 
 
-async def test_a_failed_write_is_repeated_and_stops_claims_until_all_that_failed_is_stored() -> None:
-    writer = NoteWriter(in_flight=2, batch_max=1)
+async def test_items_keep_their_order_and_two_of_one_action_are_in_no_batch() -> None:
+    writer = NoteWriter()
+    async with writing(writer):
+        put(writer, Note(1, "first"), Note(2), Note(1, "second"), Note(3), Note(1, "third"))
+        for number in range(3):
+            (await writer.call(number)).ends()
+        await until(lambda: writer.pending == 0)
+    assert [call.part for call in writer.calls] == [
+        [Note(1, "first"), Note(2)],
+        [Note(1, "second"), Note(3)],
+        [Note(1, "third")],
+    ]
+
+
+async def test_a_failed_write_is_repeated_and_stops_claims_until_it_is_stored() -> None:
+    writer = NoteWriter(batch_max=1)
     async with writing(writer):
         put(writer, Note(1), Note(2))
-        await writer.call(1)
-        writer.calls[0].ends(LedgerUnavailable("away"))
-        await until(lambda: not writer.storing)
-        writer.calls[1].ends()
-        await until(lambda: writer.pending == 1)
-        assert not writer.storing, "another batch's success does not make the first one stored"
-        assert writer.health.readiness_of("notes") is Readiness.NOT_READY
-        again = await writer.call(2)
+        (await writer.call(0)).ends(LedgerUnavailable("away"))
+        again = await writer.call(1)
         assert again.part == [Note(1)]
+        assert writer.pending == 2
+        assert not writer.storing
+        assert writer.health.readiness_of("notes") is Readiness.NOT_READY
         again.ends()
+        (await writer.call(2)).ends()
         await until(lambda: writer.pending == 0 and writer.storing)
         assert writer.health.readiness_of("notes") is Readiness.READY
-        assert writer.repeated == [False, True]
+        assert writer.repeated == [True, False]
 
 
 async def test_an_item_that_the_ledger_refuses_costs_no_other_one() -> None:
@@ -199,7 +189,7 @@ async def test_an_item_that_the_ledger_refuses_costs_no_other_one() -> None:
 
 
 async def test_after_close_it_ends_when_everything_is_stored_and_not_before() -> None:
-    writer = NoteWriter(in_flight=2)
+    writer = NoteWriter()
     async with writing(writer) as task:
         put(writer, Note(1, "first"))
         first = await writer.call(0)
@@ -218,7 +208,7 @@ async def test_after_close_it_ends_when_everything_is_stored_and_not_before() ->
 
 
 async def test_closed_and_empty_it_ends_at_once() -> None:
-    writer = NoteWriter(in_flight=2)
+    writer = NoteWriter()
     async with writing(writer) as task:
         await turns()
         writer.close()
