@@ -214,7 +214,13 @@ CHECKS: dict[str, list[Check]] = {
     ],
     "close_review": [step.test_a_closed_review_stays_as_it_was_and_a_new_one_is_opened],
     "close_unsent": [each.test_a_cancel_withdraws_no_other_action],
-    "keep_late_acceptance": [evidence.test_an_acceptance_of_an_open_action_waits_and_marks_no_other],
+    "keep_late_acceptance": [
+        evidence.test_an_acceptance_of_an_open_action_waits_and_marks_no_other,
+        *_each(
+            test_fencing.test_what_a_reconciler_learned_without_its_claim_settles_by_how_it_was_learned, event=["found"]
+        ),
+    ],
+    "learned_late": [recall.test_a_late_acceptance_is_named_by_the_first_that_is_unused],
     "weigh_evidence": [
         evidence.test_an_acceptance_is_weighed_against_its_own_action_and_once,
         evidence.test_an_acceptance_of_an_open_action_waits_and_marks_no_other,

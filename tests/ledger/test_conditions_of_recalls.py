@@ -138,3 +138,18 @@ def test_the_oldest_of_many_is_taken_wherever_it_lies(stage: Stage) -> None:
     lay_last(stage, "work_queue", f"action_id = '{oldest}'")
     use_no_index(stage, "reconciler")
     assert stage.look(1)["ids"] == [oldest]
+
+
+def test_a_late_acceptance_is_named_by_the_first_that_is_unused(stage: Stage) -> None:
+    other, action = (stage.attempt("response_lost", evidence=DOUBT) for _ in range(2))
+    for each, kinds in ((other, ["receipt"]), (action, ["lookup", "replay", "lookup"])):
+        for kind in kinds:
+            seen = {"kind": kind, "proves": "acceptance", "reason": "accepted"}
+            assert stage.resolve(each, "found", token=uuid4(), provider_id=kind, evidence=seen) == "stale"
+    first = "select min(evidence_id) from outbox.evidence where provider_id = 'lookup'"
+    stage.rows("owner", f"update outbox.evidence set used_at = now() where evidence_id = ({first})")
+    lay_last(stage, "evidence", "provider_id = 'replay'")
+    use_no_index(stage, "owner")
+    learned = "select outbox.learned_late(%s)"
+    assert [stage.one(learned, each) for each in (action, other)] == ["replay", "receipt"]
+    assert stage.one(learned, stage.insert()) == "response"

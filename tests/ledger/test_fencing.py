@@ -65,6 +65,24 @@ def test_a_late_acceptance_resolves_the_unknown(stage: Stage) -> None:
     assert stage.one("select count(*) from outbox.evidence where proves = 'acceptance' and used_at is null") == 0
 
 
+LEARNED = {"found": "lookup", "replay_accepted": "replay", "receipt_arrived": "receipt"}
+
+
+@pytest.mark.parametrize("event", LEARNED)
+def test_what_a_reconciler_learned_without_its_claim_settles_by_how_it_was_learned(stage: Stage, event: str) -> None:
+    other, action = stage.expired(), stage.expired()
+    stage.late_acceptance(other, "id-of-other")
+    seen = {"kind": LEARNED[event], "proves": "acceptance", "reason": event}
+    assert stage.resolve(action, event, token=uuid4(), provider_id="id-7", evidence=seen) == "stale"
+    looked = stage.look()
+    case = next(case for case in looked["cases"] if case["claim"]["action_id"] == str(action))
+    assert (case["unused_acceptance"]["kind"], case["unused_acceptance"]["provider_id"]) == (LEARNED[event], "id-7")
+    for each, provider_id in ((action, "id-7"), (other, "id-of-other")):
+        assert stage.resolve(each, "late_acceptance", token=looked["token"], provider_id=provider_id) == "applied"
+    assert (stage.state(action), stage.facts(action)["resolution"]) == (RECONCILED, LEARNED[event])
+    assert stage.facts(other)["resolution"] == "response"
+
+
 @pytest.mark.parametrize("state", ["no_effect", "held", "forgotten"])
 def test_a_late_acceptance_stops_what_would_be_sent_again(stage: Stage, state: str) -> None:
     """Also of an action that this ledger does not know was ever claimed: it may have been rewound."""

@@ -39,7 +39,8 @@ begin
          resolution = case v_execution when 'retry_scheduled' then null
                       else case p_event when 'found' then 'lookup' when 'replay_accepted' then 'replay'
                              when 'replay_refused' then 'replay' when 'receipt_arrived' then 'receipt'
-                             when 'late_acceptance' then 'response' else 'lookup' end end,
+                             when 'late_acceptance' then outbox.learned_late(p_queue.action_id)
+                             else 'lookup' end end,
          in_flight_until = coalesce(p_queue.in_flight_before, a.in_flight_until),
          resend_count = a.resend_count + case v_execution when 'retry_scheduled' then 1 else 0 end,
          retries_from = case v_execution when 'retry_scheduled' then a.attempt_count else a.retries_from end
