@@ -174,6 +174,12 @@ class Book:
         with self._rows(sql, (ref or "",)) as rows:
             return [AnswerLine(*row) for row in rows]
 
+    def told(self, meaning: str) -> set[str]:
+        """The logical actions that have had an answer of this meaning."""
+        sql = "select distinct r.ref from answers a join requests r on r.number = a.request where a.meaning = ?1"
+        with self._rows(sql, (meaning,)) as rows:
+            return {ref for (ref,) in rows if ref is not None}
+
     def effects_per_key(self) -> dict[str, int]:
         """How many effects each logical action had. The figure that must never exceed one."""
         with self._rows("select ref, count(*) from effects group by ref") as rows:

@@ -124,12 +124,13 @@ class Program:
         """None while it runs; negative when a signal ended it."""
         return self._process.poll()
 
-    def lines(self) -> Iterator[LogLine]:
-        """Every JSON line this process has written so far."""
+    def lines(self, having: str = "") -> Iterator[LogLine]:
+        """Every JSON line this process has written so far; with `having`, those whose text has it."""
+        wanted = having.encode()
         with self.log_path.open("rb") as log:
             log.seek(self._seen_from)
             for raw in log:
-                if raw.startswith(b"{") and raw.endswith(b"}\n"):
+                if wanted in raw and raw.startswith(b"{") and raw.endswith(b"}\n"):
                     line = json.loads(raw)
                     if isinstance(line, dict):
                         yield line
@@ -137,20 +138,24 @@ class Program:
     def events(self, event: str, **fields: object) -> list[LogLine]:
         """The lines of one event whose fields have the given values."""
         wanted = {"event": event, **fields}
-        return [line for line in self.lines() if wanted.items() <= line.items()]
+        return [line for line in self.lines(json.dumps(event)) if wanted.items() <= line.items()]
 
     def wait_for(self, event: str, *, count: int = 1, timeout_s: float = START_S, **fields: object) -> LogLine:
-        """Wait for the `count`th line of an event and return it. Fails at once when the process is gone."""
+        """Wait for the `count`th line of an event and return it. Fails at once when the process is gone.
 
-        def seen() -> LogLine | None:
-            found = self.events(event, **fields)
-            if len(found) >= count:
-                return found[count - 1]
-            if self.exit_code is not None:
-                raise ConditionNotMet(f"{self.name} ended with {self.exit_code} before {event}: {self.tail()}")
-            return None
+        `timeout_s` bounds a standstill: it begins anew with every such line.
+        """
 
-        return wait_until(seen, timeout_s=timeout_s, what=f"{count} x {event} in {self.log_path}")
+        def missing() -> int:
+            # Asked first: what a process wrote before it ended counts.
+            ended = self.exit_code
+            left = count - len(self.events(event, **fields))
+            if left > 0 and ended is not None:
+                raise ConditionNotMet(f"{self.name} ended with {ended} before {event}: {self.tail()}")
+            return max(0, left)
+
+        wait_for_none_left(missing, patience_s=timeout_s, what=f"{count} x {event} in {self.log_path}")
+        return self.events(event, **fields)[count - 1]
 
     def tail(self, lines: int = 15) -> str:
         """The end of the log, for messages."""

@@ -201,18 +201,18 @@ class Scenario:
             found.setdefault(key, set()).add(reason)
         return found
 
-    def late_acceptances(self) -> int:
-        """How many actions have an acceptance that came from a worker without its claim."""
-        return self._count_evidence("e.kind = 'late_acceptance'")
+    def late_acceptances(self, kind: str = "late_acceptance") -> int:
+        """How many actions have an acceptance of a kind as evidence: of a relay, or a "replay", without its claim."""
+        return self._count_evidence("e.proves = 'acceptance' and e.kind = %s", kind)
 
     def unused_acceptances(self) -> int:
         """How many actions have an acceptance that nobody has used."""
         return self._count_evidence("e.proves = 'acceptance' and e.used_at is null")
 
-    def _count_evidence(self, condition: LiteralString) -> int:
+    def _count_evidence(self, condition: LiteralString, *values: object) -> int:
         statement: LiteralString = "select count(distinct e.action_id) from outbox.evidence e where "
         with psycopg.connect(self.ledger.dsn("owner")) as connection:
-            row = connection.execute(statement + condition).fetchone()
+            row = connection.execute(statement + condition, values).fetchone()
         return int(row[0]) if row else 0
 
     @contextmanager

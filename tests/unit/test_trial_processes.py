@@ -63,6 +63,16 @@ def test_waiting_for_a_program_that_ended_fails_at_once_with_its_log(tmp_path: P
         program.wait_for("listening", timeout_s=30)
 
 
+def test_waiting_for_many_lines_goes_on_as_long_as_they_come(tmp_path: Path) -> None:
+    slow = COUNTS.replace("0.02", "0.3")
+    with start(slow, tmp_path) as program:
+        program.wait_for("beat")
+        assert program.wait_for("beat", count=8, timeout_s=1.5)["n"] == 7
+        program.freeze()
+        with pytest.raises(ConditionNotMet, match="1000 x beat"):
+            program.wait_for("beat", count=1000, timeout_s=0.3)
+
+
 def test_a_program_does_not_outlive_a_killed_supervisor(tmp_path: Path) -> None:
     root = str(Path(__file__).resolve().parents[2])
     supervisor = Program(

@@ -20,7 +20,7 @@ from outbox_relay.trial.endings import (
     with_a_person,
 )
 from outbox_relay.trial.faults import Fault
-from outbox_relay.trial.processes import Profile, wait_until
+from outbox_relay.trial.processes import Profile, wait_for_none_left
 from outbox_relay.trial.scenario import Scenario
 from outbox_relay.trial.sending import send_all
 
@@ -125,15 +125,16 @@ def _come_to_rest(scenario: Scenario) -> None:
 def _release_when_asked_again(scenario: Scenario, groups: Sequence[_Group], batch: str, size: int) -> None:
     """The provider goes on working until every action has heard at least once that it is in progress."""
     at_work = [group for group in groups if group.answer == "at-work"]
-    timeout_s = 2 * settle_timeout_s(scenario.profile)
-    for group in at_work:
-        book = scenario.providers[group.provider].book
-        for key in keys(f"{group.prefix}{batch}", size):
-            wait_until(
-                lambda book=book, key=key: any(line.meaning == "in_progress" for line in book.answers(key)),  # type: ignore[misc]
-                timeout_s=timeout_s,
-                what=f"{key} to be asked for again while it is in progress",
-                poll_s=0.05,
-            )
+    wait_for_none_left(
+        lambda: sum(_not_asked_again(scenario, group, batch, size) for group in at_work),
+        patience_s=2 * settle_timeout_s(scenario.profile),
+        what=f"everything of {batch} to be asked for again while it is in progress",
+        poll_s=0.2,
+    )
     for group in at_work:
         scenario.providers[group.provider].release("answer")
+
+
+def _not_asked_again(scenario: Scenario, group: _Group, batch: str, size: int) -> int:
+    told = scenario.providers[group.provider].book.told("in_progress")
+    return sum(key not in told for key in keys(f"{group.prefix}{batch}", size))

@@ -18,7 +18,7 @@ from outbox_relay.trial.declared import DeclaredAccount
 from outbox_relay.trial.drill import DrillResult, Judge, OpenScenario, batches, keys, settle_timeout_s
 from outbox_relay.trial.faults import Fault
 from outbox_relay.trial.place import SimulatedProvider
-from outbox_relay.trial.processes import HttpProgram, Profile, wait_until
+from outbox_relay.trial.processes import HttpProgram, Profile, wait_for_none_left, wait_until
 from outbox_relay.trial.scenario import SECRET_VARIABLE, Scenario, Standing
 from outbox_relay.trial.tunnel import Tunnel
 
@@ -76,7 +76,7 @@ def _kill(scenario: Scenario, batch: str, size: int) -> None:
 
 
 def _freeze(scenario: Scenario, judge: Judge, batch: str, size: int) -> None:
-    late = scenario.late_acceptances() + size * len(PROVIDERS)
+    late = scenario.late_acceptances("replay") + size * len(PROVIDERS)
     with Tunnel(scenario.ledger.dsn("reconciler")) as tunnel:
         frozen = _in_mid_replay(scenario, "frozen", batch, size, tunnel.dsn)
         tunnel.hold()
@@ -91,9 +91,9 @@ def _freeze(scenario: Scenario, judge: Judge, batch: str, size: int) -> None:
         judge.expect(_states(scenario, batch) == decided, f"something was done after the decisions about {batch}")
         tunnel.let_go()
         frozen.thaw()
-        wait_until(
-            lambda: scenario.late_acceptances() >= late,
-            timeout_s=_soon_s(scenario),
+        wait_for_none_left(
+            lambda: max(0, late - scenario.late_acceptances("replay")),
+            patience_s=_soon_s(scenario),
             what=f"{late} late acceptances to be kept",
             poll_s=0.1,
         )

@@ -16,7 +16,7 @@ from outbox_relay.trial.calendar import Calendar
 from outbox_relay.trial.drill import DrillResult, Judge, OpenScenario, batches, keys, settle_timeout_s
 from outbox_relay.trial.endings import Ending, by_lookup, by_replay, expect_ending, sent_again, with_a_person
 from outbox_relay.trial.faults import Fault
-from outbox_relay.trial.processes import Profile, wait_until
+from outbox_relay.trial.processes import Profile, wait_for_none_left
 from outbox_relay.trial.samples import sample_of
 from outbox_relay.trial.scenario import Scenario
 from outbox_relay.trial.sending import send_all
@@ -59,6 +59,7 @@ def run(open_scenario: OpenScenario, runs: int, seed: int, profile: Profile) -> 
         scenario.start_relay("relay-last")
         scenario.start_reconciler()
         scenario.wait_settled(timeout_s=2 * settle_timeout_s(profile))
+        _wait_found(scenario, [group for group in groups if _ending(group) == by_lookup()])
         for group in groups:
             expect_ending(judge, group.provider, group.prefix, _ending(group))
         results = judge.results(NAME, {group.prefix: group.provider for group in groups})
@@ -112,9 +113,22 @@ def _lose_answers_over_days(scenario: Scenario, groups: Sequence[_Group], runs: 
 def _complete_late(scenario: Scenario, count: int) -> None:
     place = scenario.providers[COUNTS_FROM_COMPLETION]
     if count:
-        before = len(place.book.effects())
+        wanted = len(place.book.effects()) + count
         place.release("answer")
-        wait_until(lambda: len(place.book.effects()) >= before + count, timeout_s=60, what="the work to complete")
+        wait_for_none_left(
+            lambda: max(0, wanted - len(place.book.effects())), patience_s=60, what="the work to complete", poll_s=0.1
+        )
+
+
+def _wait_found(scenario: Scenario, groups: Sequence[_Group]) -> None:
+    """An unknown of a day's age has an owner at once, which is no rest: what a record holds is still searched for."""
+    scenario.wait_for_count(
+        sum(len(scenario.standings(group.prefix)) for group in groups),
+        "a.delivery_state = 'reconciled_confirmed' and a.idempotency_key like any (%s)",
+        [f"{group.prefix}%" for group in groups],
+        timeout_s=2 * settle_timeout_s(scenario.profile),
+        what="everything in a record to be found",
+    )
 
 
 def _resolve_alerts(scenario: Scenario) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from outbox_relay.trial.drill import DrillResult, Judge, OpenScenario, batches, keys, settle_timeout_s
 from outbox_relay.trial.faults import Fault
-from outbox_relay.trial.processes import HttpProgram, Profile, wait_until
+from outbox_relay.trial.processes import HttpProgram, Profile, wait_for_none_left
 from outbox_relay.trial.scenario import Scenario, Standing
 from outbox_relay.trial.tunnel import Tunnel
 
@@ -53,9 +53,9 @@ def _wake_late(scenario: Scenario, judge: Judge, meets: str, batch: str, size: i
         tunnel.let_go()
         zombie.thaw()
         late = known + size * len(PROVIDERS)
-        wait_until(
-            lambda: scenario.late_acceptances() >= late,
-            timeout_s=settle_timeout_s(profile),
+        wait_for_none_left(
+            lambda: max(0, late - scenario.late_acceptances()),
+            patience_s=settle_timeout_s(profile),
             what=f"{late} late acceptances to be kept",
             poll_s=0.1,
         )
