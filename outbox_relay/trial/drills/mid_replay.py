@@ -193,7 +193,7 @@ def _ended_well(how: str, decision: str, each: Standing) -> bool:
         "abandoned": ("abandoned", "operator"),
         "confirmed": ("reconciled_confirmed", "operator"),
         # Of the killed nobody knows anything: it is sent again, under the same key. The frozen ones knew.
-        "resend": ("delivery_confirmed", "response") if how == "killed" else ("reconciled_confirmed", "response"),
+        "resend": ("delivery_confirmed", "response") if how == "killed" else ("reconciled_confirmed", "replay"),
     }[decision]
     found = (each.delivery_state, each.resolution)
     return found == state and each.duplicate_suspected == suspected and each.in_review == suspected
