@@ -20,6 +20,7 @@ from tests.ledger import test_conditions_of_recalls as recall
 from tests.ledger import test_conditions_of_steps as step
 from tests.ledger import test_conditions_of_waiting as wait
 from tests.ledger import test_each_condition as each
+from tests.ledger import test_long_lines as long
 from tests.ledger.mutant_checks_of_reading import CHECKS_OF_READING, Check
 from tests.ledger.mutant_checks_of_reading import each_of as _each
 
@@ -127,7 +128,19 @@ CHECKS: dict[str, list[Check]] = {
             for key, change in (("k" * 65, {}), ("with/slash", {}), ("fits", {"key_shared": True}))
         ],
     ],
+    "scan_from": [
+        long.test_what_comes_before_the_noted_place_is_found_by_the_next_whole_scan,
+        long.test_a_line_is_read_from_its_own_oldest_open_action,
+        long.test_a_transaction_that_is_not_committed_yet_is_left_room_for,
+    ],
+    "note_long_line": [
+        long.test_a_line_is_read_from_its_own_oldest_open_action,
+        long.test_a_transaction_that_is_not_committed_yet_is_left_room_for,
+    ],
     "claim_actions": [
+        long.test_a_short_line_is_read_from_its_beginning,
+        long.test_what_is_finished_is_not_read_again_by_every_claim_while_a_snapshot_is_held,
+        long.test_what_comes_before_the_noted_place_is_found_by_the_next_whole_scan,
         each.test_a_claim_takes_of_the_asked_account_only,
         test_claims.test_the_head_of_an_ordering_key_goes_first_alone,
         test_claims.test_urgent_actions_go_first_and_the_oldest_of_them,

@@ -14,6 +14,7 @@ from tests.ledger import (
     test_conditions_of_the_door,
     test_conditions_of_waiting,
     test_counters,
+    test_long_lines,
     test_reading,
     test_refused_rows,
     test_retention,
@@ -115,7 +116,11 @@ CHECKS_OF_READING: dict[str, list[Check]] = {
     "backlog": [read.test_what_waits_is_counted_once_and_where_it_belongs],
     "counters": [read.test_counters_count_what_was_created_what_is_suspected_and_what_is_open],
     "capture_health": [read.test_the_health_of_the_capture_is_of_our_publication_and_the_slot_asked_for],
-    "next_dispatch_in": [*_WAITING, wait.test_the_next_is_the_earliest],
+    "next_dispatch_in": [
+        *_WAITING,
+        wait.test_the_next_is_the_earliest,
+        test_long_lines.test_looking_ahead_begins_where_claims_begin,
+    ],
     "next_unknown_in": [wait.test_the_reconciler_is_told_the_earliest_of_what_it_may_take],
     "recall_claims": [
         *each_of(recall.test_a_recall_is_of_what_is_held_under_its_token_in_order, role=["relay"]),

@@ -22,6 +22,7 @@ SURVIVORS: dict[str, dict[str, str]] = {
     },
     "accept_action": {"new.deliver_by is not null": "null is not before now either"},
     "claim_actions": {"q.ordering_key is null": "no other row has the same null"},
+    "note_long_line": {"limit 1": _INTO},
     "record_accepted": {"q.kind = 'dispatch'": "only a dispatch is dispatch_started"},
     "record_outcomes": {
         "order by d.action_id": _SORTED_ONCE,

@@ -12,6 +12,7 @@ as $$
       select q.due_at from outbox.work_queue q
        where q.provider = d.provider and q.account = d.account and q.priority = level.priority
          and q.kind = 'dispatch' and q.claim_token is null and not q.evidence_waiting
+         and q.due_at >= outbox.scan_from(d.provider, d.account, level.priority, outbox.now())
          and (q.deliver_by is null or q.deliver_by > outbox.now())
          and (q.ordering_key is null or not exists (
            select from outbox.work_queue e
