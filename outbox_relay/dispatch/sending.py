@@ -16,6 +16,7 @@ from outbox_relay.attempt.attempt import attempt
 from outbox_relay.attempt.classify import Classification, Finding
 from outbox_relay.attempt.lease import Lease
 from outbox_relay.attempt.send import Sender
+from outbox_relay.attempt.telling import line_of
 from outbox_relay.dispatch.demand import AccountKey
 from outbox_relay.dispatch.limits import AccountGate, Effect, Permit
 from outbox_relay.dispatch.writer import Finished
@@ -23,7 +24,7 @@ from outbox_relay.errors import LedgerUnavailable, OutboxError
 from outbox_relay.ledger.records import Claim, Evidence, Outcome
 from outbox_relay.providers.accounts import Account
 from outbox_relay.states import Event
-from outbox_relay.telemetry import AttemptLine, Logger, RelayMetrics, child, log_attempt, log_failure
+from outbox_relay.telemetry import Logger, RelayMetrics, child, log_attempt, log_failure
 
 MISFITS = frozenset({"contract_changed", "address_changed", "account_changed", "operation_missing"})
 """Reasons for a hold that may be ours: somebody declared new accounts while this program runs with the old ones."""
@@ -196,29 +197,14 @@ class Dispatcher:
         )
 
     def _tell(self, claim: Claim, found: Classification, duration_s: float) -> None:
-        trace_id = trace_of(claim.traceparent)
-        log_attempt(
-            self._log,
-            AttemptLine(
-                action_id=claim.action_id,
-                attempt=claim.attempt,
-                provider=claim.provider,
-                account=claim.account,
-                operation=claim.operation,
-                finding=found.finding,
-                reason=found.reason,
-                status=found.evidence.status,
-                phase=found.evidence.phase,
-                duration_ms=duration_s * 1000,
-                trace_id=trace_id,
-            ),
-        )
+        line = line_of(claim, found, duration_s)
+        log_attempt(self._log, line)
         metrics = self._metrics
         if found.finding is Finding.RELEASED:
             metrics.released.labels(claim.provider).inc()
             return
         child(metrics.attempts, claim.provider, claim.account, found.finding).inc()
-        exemplar = {"trace_id": trace_id} if trace_id else None
+        exemplar = {"trace_id": line.trace_id} if line.trace_id else None
         child(metrics.attempt_seconds, claim.provider).observe(duration_s, exemplar)
         if found.event is Event.ACCEPTED:
             child(metrics.acceptances, claim.provider, "response").inc()
@@ -233,10 +219,3 @@ def _show(metrics: RelayMetrics, account: AccountKey, gate: AccountGate) -> None
     metrics.in_flight.labels(*account).set_function(lambda: gate.in_flight)
     metrics.circuit_open.labels(*account).set_function(lambda: gate.open)
     metrics.paused.labels(*account).set_function(lambda: gate.paused(time.monotonic()))
-
-
-def trace_of(traceparent: str | None) -> str | None:
-    """The trace id of a W3C traceparent; None when there is none or it is none."""
-    parts = (traceparent or "").split("-")
-    fits = len(parts) >= 4 and len(parts[1]) == 32 and set(parts[1]) <= set("0123456789abcdef")
-    return parts[1] if fits else None
