@@ -17,6 +17,9 @@ TOOK_WEIGHT = 0.2
 LINE_HURRY = 2.0
 """Cases that were sent away come back so many times faster than places become free, so that no place waits for one."""
 
+KEPT_S = 1.0
+"""A place is kept so much longer than until the case comes again: it is claimed a little later than it is due."""
+
 
 @dataclass(frozen=True, slots=True)
 class PaceLimits:
@@ -43,6 +46,7 @@ class _Track:
     failures: int = 0
     took_s: float = 0.0
     line_until: float = 0.0
+    kept_until: float = 0.0
 
 
 @dataclass(slots=True)
@@ -53,14 +57,17 @@ class Pace:
     breaker: BreakerLimits = field(default_factory=BreakerLimits)
     _tracks: dict[Account, _Track] = field(default_factory=dict)
 
-    def reserve(self, account: Account, now: float, *, within_s: float) -> float | None:
+    def reserve(self, account: Account, now: float, *, within_s: float, runs_out: bool = False) -> float | None:
         """Take a place for one request: seconds to wait before it, or None when there is none within that time.
 
-        A place that was given must be left with `leave`.
+        A place that was given must be left with `leave`. `runs_out`: a replay is safe for a limited time only, so a
+        place that is kept for such a case (see `keep_a_place`) may be taken.
         """
         track, limits = self._track(account), self._limits(account)
-        wait_s = self.ready_in_s(account, now)
-        if wait_s > within_s or track.in_flight >= self._places(account):
+        wait_s, places = self.ready_in_s(account, now), self._places(account)
+        if now < track.kept_until and not runs_out and places > 1:
+            places -= 1
+        if wait_s > within_s or track.in_flight >= places:
             return None
         if not track.in_flight:
             track.line_until = now  # nobody is being asked: whoever was sent away is no longer behind anybody
@@ -84,6 +91,15 @@ class Pace:
         begins = max(track.line_until, now + self.ready_in_s(account, now))
         track.line_until = begins + turn_s / LINE_HURRY
         return begins - now
+
+    def keep_a_place(self, account: Account, comes_at: float) -> None:
+        """A case whose time runs out found no place and comes again then: cases that can wait leave it one.
+
+        They may be many, and those that look for what is not there come again for ever: without this it is a matter of
+        luck whether a replay is made while it is still safe.
+        """
+        track = self._track(account)
+        track.kept_until = max(track.kept_until, comes_at + KEPT_S)
 
     def leave(self, account: Account, *, took_s: float | None = None) -> None:
         """The request is over, whatever came of it; `took_s` says how long it held its place."""

@@ -18,11 +18,12 @@ from outbox_relay.attempt.lease import Lease, boottime
 from outbox_relay.attempt.render import render
 from outbox_relay.attempt.request import CannotRender, Request
 from outbox_relay.attempt.send import Sender
+from outbox_relay.attempt.telling import line_of
 from outbox_relay.errors import LedgerUnavailable
 from outbox_relay.ledger.records import ActionId, Claim, ClaimToken, UnknownCase
 from outbox_relay.providers.accounts import Account
 from outbox_relay.states import Event
-from outbox_relay.telemetry import AttemptLine, Logger, ReconcilerMetrics, log_attempt, log_failure
+from outbox_relay.telemetry import Logger, ReconcilerMetrics, log_attempt, log_failure
 from reconciler.conclude import (
     Conclusion,
     Found,
@@ -151,17 +152,18 @@ class Resolver:
         """Wait for the account's turn, as long as the lease then still covers a request; else give the claim back."""
         account, now = _account_of(held.case.claim), time.monotonic()
         spare_s = held.lease.remaining_s() - self._timing.deadline_s - LEASE_SLACK_S
-        turn_s = self._pace.reserve(account, now, within_s=min(TURN_MAX_S, spare_s))
+        runs_out = bool(window_left_s(setting.case, setting.terms, self._policy))
+        turn_s = self._pace.reserve(account, now, within_s=min(TURN_MAX_S, spare_s), runs_out=runs_out)
         if turn_s is None:
             why = Reason.PROVIDER_IN_TROUBLE if self._pace.in_trouble(account) else Reason.PACED
-            return wait(setting, self._later_s(setting, account, now), why)
+            return wait(setting, self._later_s(setting, account, now, runs_out=runs_out), why)
         try:
             await asyncio.sleep(turn_s)
             return await act()
         finally:
             self._pace.leave(account, took_s=time.monotonic() - now - turn_s)
 
-    def _later_s(self, setting: Setting, account: AccountKey, now: float) -> float:
+    def _later_s(self, setting: Setting, account: AccountKey, now: float, *, runs_out: bool) -> float:
         """When a case that found no place comes back.
 
         A storm must not come back as one. Before a busy account each case takes its place in the line. While the
@@ -174,8 +176,11 @@ class Resolver:
         if self._pace.in_trouble(account):
             later_s = max(min(most_s, ready_s * TROUBLE_MAX), least_s)
             return ready_s + spaced(later_s, self._policy, spread=self._draw())
-        line_s = self._pace.line_up(account, now)
-        return max(min(line_s, most_s), ready_s + least_s) + least_s * self._draw()
+        line_s = min(self._pace.line_up(account, now), most_s)
+        later_s = max(line_s, ready_s + least_s) + least_s * self._draw()
+        if runs_out:
+            self._pace.keep_a_place(account, now + later_s)
+        return later_s
 
     # ---- Lookup -----------------------------------------------------------------------------------------------------
 
@@ -251,21 +256,7 @@ class Resolver:
             self._metrics.acceptances.labels(claim.provider, "replay").inc()
         elif answer.event is Event.RESPONSE_LOST:
             self._metrics.unknown.labels(claim.provider, answer.evidence.phase or "unclear").inc()
-        log_attempt(
-            self._log,
-            AttemptLine(
-                action_id=claim.action_id,
-                attempt=claim.attempt,
-                provider=claim.provider,
-                account=claim.account,
-                operation=claim.operation,
-                finding=answer.finding,
-                reason=answer.reason,
-                status=answer.evidence.status,
-                duration_ms=duration_s * 1000,
-                phase=answer.evidence.phase,
-            ),
-        )
+        log_attempt(self._log, line_of(claim, answer, duration_s))
 
 
 _TROUBLE = frozenset({Finding.UNKNOWN, Finding.NO_EFFECT, Finding.HELD})

@@ -38,6 +38,25 @@ def test_a_hanging_account_takes_only_its_own_places() -> None:
     assert pace.reserve(A, 104.0, within_s=1.0) == 0.0
 
 
+def test_a_place_is_kept_for_a_case_whose_time_runs_out_and_that_found_none() -> None:
+    pace = new_pace(rate_per_s=1000.0)
+    assert [pace.reserve(A, 100.0, within_s=1.0) is None for _ in range(4)] == [False, False, False, True]
+    assert pace.reserve(A, 100.0, within_s=1.0, runs_out=True) is None
+    pace.keep_a_place(A, 105.0)
+    pace.leave(A)
+    assert pace.reserve(A, 104.0, within_s=1.0) is None, "it can wait"
+    assert pace.reserve(B, 104.0, within_s=1.0) == 0.0, "another account's"
+    assert pace.reserve(A, 105.0, within_s=1.0, runs_out=True) == 0.0
+    pace.leave(A)
+    assert pace.reserve(A, 107.0, within_s=1.0) == 0.0, "nobody comes any more"
+
+
+def test_the_only_place_is_kept_for_nobody() -> None:
+    pace = new_pace(in_flight_max=1)
+    pace.keep_a_place(A, 105.0)
+    assert pace.reserve(A, 104.0, within_s=1.0) == 0.0
+
+
 def test_account_in_trouble_is_probed_one_at_a_time_with_growing_gaps() -> None:
     pace, now, gaps = new_pace(), 100.0, []
     for _ in range(20):
