@@ -20,7 +20,7 @@ from outbox_relay.resources import resource
 
 __all__ = ["SCHEMA_VERSION", "RoleNames", "Script", "migrate", "printed", "scripts"]
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """The newest migration this code knows. A ledger with a newer one is refused."""
 
 _LOCK = 7_305_808_869_231_650_164

@@ -3,8 +3,6 @@ create or replace trigger accept_action before insert on outbox.outbound_actions
   for each row execute function outbox.accept_action();
 create or replace trigger register_actions after insert on outbox.outbound_actions
   referencing new table as inserted for each statement execute function outbox.register_actions();
-create or replace trigger number_change before update on outbox.outbound_actions
-  for each row execute function outbox.number_change();
 create or replace trigger guard_actions after update on outbox.outbound_actions
   referencing old table as old_rows new table as new_rows
   for each statement execute function outbox.guard_actions();

@@ -104,8 +104,8 @@ class Cast:
     def receipt(self, action: UUID, state: str) -> None:
         """The provider's receipt arrives."""
         self.owner.execute(
-            "update outbox.outbound_actions set receipt_state = %s, last_event = %s, last_actor = 'reconciler'"
-            " where action_id = %s",
+            "update outbox.outbound_actions set receipt_state = %s, last_event = %s, last_actor = 'reconciler',"
+            " event_sequence = event_sequence + 1, updated_at = outbox.now() where action_id = %s",
             (state, f"receipt_{state}", action),
         )
 

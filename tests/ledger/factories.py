@@ -20,6 +20,9 @@ from tests.plugins.postgres import TrialDatabase
 
 LEASE_MS = 60_000
 PAYLOAD = {"to": "a@example.com", "text": "hello"}
+TIMED = "updated_at = greatest(outbox.now(), updated_at)"
+NUMBERED = f"event_sequence = event_sequence + 1, {TIMED}"
+"""What every UPDATE that makes an event says of it."""
 ACCOUNT: dict[str, object] = {
     "provider": "mail",
     "account": "default",

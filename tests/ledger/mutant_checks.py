@@ -88,6 +88,9 @@ CHECKS: dict[str, list[Check]] = {
         test_guard.test_a_redaction_is_once_and_so_is_the_end_of_a_history,
         test_guard.test_a_step_is_one_event_and_moves_no_receipt,
         test_guard.test_a_receipt_brings_no_other_fact,
+        test_guard.test_the_time_of_an_event_is_never_before_the_last_one_nor_far_ahead,
+        test_guard.test_an_event_without_its_time_is_refused_unless_the_clock_was_set_back,
+        test_guard.test_the_time_of_the_last_event_moves_with_an_event_only,
         *[
             partial(each.test_a_session_notifies_of_events_only_and_only_when_asked, setting=setting, expected=expected)
             for setting, expected in (("off", []), ("on", [""]))
@@ -252,7 +255,6 @@ CHECKS: dict[str, list[Check]] = {
         step.test_a_batch_waits_for_the_lowest_of_its_rows_first,
     ],
     "requeue": [step.test_a_hold_is_for_its_own_reason_and_moves_nothing_else],
-    "number_change": [step.test_an_event_moves_the_time_of_the_last_change_and_nothing_else_does],
     "record_unsent": [
         step.test_a_limit_of_retries_is_of_ones_own_account_and_action,
         step.test_a_hold_is_for_its_own_reason_and_moves_nothing_else,

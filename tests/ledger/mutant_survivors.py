@@ -17,7 +17,6 @@ SURVIVORS: dict[str, dict[str, str]] = {
         _OPEN: _REDACTED,
         f"{_OPEN} #2": _REDACTED,
         "n.receipt_state is distinct from o.receipt_state": "no event of a step moves a receipt",
-        "n.event_sequence <> o.event_sequence + 1": "number_change sets it before",
         "limit 1": _INTO,
     },
     "accept_action": {"new.deliver_by is not null": "null is not before now either"},

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from outbox_relay.states import ReceiptState
-from tests.ledger.factories import PAYLOAD, Stage
+from tests.ledger.factories import NUMBERED, PAYLOAD, TIMED, Stage
 
 FORGERIES = (
     "payload = '{}', redacted_at = now()",
@@ -33,10 +33,11 @@ FORGERIES = (
     "resolution = 'operator'",
     "attempt_count = 0",
     "event_sequence = event_sequence + 2",
-    "event_sequence = event_sequence + 1, provider_id = 'forged', last_event = 'duplicate_suspected'",
-    "event_sequence = event_sequence + 1, attempt_count = 0, last_event = 'replay_started'",
-    "event_sequence = event_sequence + 1, last_event = 'accepted'",
-    "event_sequence = event_sequence + 1, resolution = 'lookup', last_event = 'review_opened'",
+    "event_sequence = event_sequence + 2, updated_at = outbox.now(), last_event = 'review_opened'",
+    f"{NUMBERED}, provider_id = 'forged', last_event = 'duplicate_suspected'",
+    f"{NUMBERED}, attempt_count = 0, last_event = 'replay_started'",
+    f"{NUMBERED}, last_event = 'accepted'",
+    f"{NUMBERED}, resolution = 'lookup', last_event = 'review_opened'",
 )
 HISTORY = (
     "delete from outbox.outbound_actions",
@@ -153,9 +154,10 @@ def test_a_step_is_one_event_and_moves_no_receipt(stage: Stage) -> None:
         "execution_state = 'dispatch_finished', delivery_state = 'delivery_confirmed', last_event = 'accepted',"
         " last_actor = 'relay', resolution = 'response', provider_id = 'id-1'"
     )
-    forged = f"{step}, receipt_state = 'awaited'"
-    assert changes(stage, action, step, forged) == {step: None, forged: "OB002"}
-    stage.rows("owner", f"update outbox.outbound_actions set {step}, event_sequence = 9 where action_id = %s", action)
+    numbered = f"{step}, {NUMBERED}"
+    forged = (step, f"{step}, {TIMED}, event_sequence = event_sequence + 2", f"{numbered}, receipt_state = 'awaited'")
+    assert changes(stage, action, *forged, numbered) == dict.fromkeys(forged, "OB002") | {numbered: None}
+    stage.rows("owner", f"update outbox.outbound_actions set {numbered} where action_id = %s", action)
     told = stage.rows("owner", "select sequence from outbox.action_events order by 1")
     assert [row["sequence"] for row in told] == [1, 2, 3]
 
@@ -164,10 +166,57 @@ def test_a_receipt_brings_no_other_fact(stage: Stage) -> None:
     stage.declare({"receipts_expected": True})
     action = stage.attempt("accepted", provider_id="id-1")
     assert stage.facts(action)["receipt_state"] == ReceiptState.AWAITED
-    move = "receipt_state = 'delivered', last_event = 'receipt_delivered', last_actor = 'reconciler'"
+    move = f"receipt_state = 'delivered', last_event = 'receipt_delivered', last_actor = 'reconciler', {NUMBERED}"
     assert changes(stage, action, move) == {move: None}
     forged = tuple(f"{move}, {fact}" for fact in ("provider_id = 'other'", "attempt_count = 0"))
     assert changes(stage, action, *forged) == dict.fromkeys(forged, "OB002")
+
+
+NOTICE = "event_sequence = event_sequence + 1, last_event = 'review_opened', last_actor = 'operator'"
+LATER = ("updated_at + interval '1 millisecond'", "outbox.now()", "outbox.now() + interval '50 seconds'")
+WRONG_TIMES = ("updated_at - interval '1 microsecond'", "outbox.now() + interval '70 seconds'", "'infinity'")
+
+
+def test_the_time_of_an_event_is_never_before_the_last_one_nor_far_ahead(stage: Stage) -> None:
+    action = stage.attempt("response_lost")
+    stage.advance(1000)
+    taken, refused = ([f"{NOTICE}, updated_at = {time}" for time in times] for times in (LATER, WRONG_TIMES))
+    assert changes(stage, action, *taken, *refused) == dict.fromkeys(taken) | dict.fromkeys(refused, "OB002")
+
+
+def test_an_event_without_its_time_is_refused_unless_the_clock_was_set_back(stage: Stage) -> None:
+    action = stage.attempt("response_lost")
+    stage.advance(2)
+    assert changes(stage, action, NOTICE) == {NOTICE: "OB002"}
+    stage.advance(-1000)
+    ahead = f"{NOTICE}, updated_at = updated_at + interval '1 microsecond'"
+    assert changes(stage, action, NOTICE, ahead) == {NOTICE: None, ahead: "OB002"}
+
+
+def test_the_time_of_the_last_event_moves_with_an_event_only(stage: Stage) -> None:
+    action = stage.attempt("response_lost")
+    stage.advance(1000)
+    moved = [f"updated_at = {time}" for time in LATER]
+    assert changes(stage, action, "last_error = 'x'", *moved) == {"last_error = 'x'": None} | dict.fromkeys(
+        moved, "OB002"
+    )
+
+
+@pytest.mark.parametrize("jump_s", [-1000, 1000])
+def test_a_clock_that_jumps_takes_no_event_back_in_time(stage: Stage, jump_s: int) -> None:
+    action = stage.attempt("response_lost")
+    review = stage.ask(action)
+    before = stage.facts(action)["updated_at"]
+    stage.advance(jump_s)
+    assert stage.cancel(action) == "cancel_requested"
+    stage.decide(review, "failed")
+    stage.late_acceptance(action, "id-9")
+    times = "select occurred_at from outbox.action_events where action_id = %s order by sequence"
+    told = [row["occurred_at"] for row in stage.rows("owner", times, action)]
+    assert told == sorted(told)
+    assert stage.facts(action)["updated_at"] == told[-1]
+    assert stage.facts(action)["duplicate_suspected"]
+    assert (told[-1] == before) == (jump_s < 0), "the clock stands where it was until it is reached again"
 
 
 # -- The door ---------------------------------------------------------------------------------------------------------

@@ -23,6 +23,8 @@ OBJECTS = """
 select 'table ' || c.relname || ' ' || a.attname || ' ' || format_type(a.atttypid, a.atttypmod) || a.attnotnull as line
   from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
  where c.relnamespace = 'outbox'::regnamespace and c.relkind in ('r', 'v')
+union all select 'storage ' || relname || reloptions::text from pg_class
+           where relnamespace = 'outbox'::regnamespace and reloptions is not null
 union all select 'index ' || indexdef from pg_indexes where schemaname = 'outbox'
 union all select 'function ' || p.oid::regprocedure || md5(p.prosrc) || coalesce(p.proconfig::text, '') || p.prosecdef
           || coalesce(p.proacl::text, '') from pg_proc p where p.pronamespace = 'outbox'::regnamespace
@@ -63,6 +65,24 @@ def test_a_second_migration_does_nothing(empty: TrialDatabase) -> None:
     before = objects(empty)
     assert migrate(empty.dsn(), environment="test", testing=True) == []
     assert objects(empty) == before
+
+
+AS_OF_VERSION_2 = """
+create function outbox.number_change() returns trigger language plpgsql as $$ begin return new; end $$;
+create trigger number_change before update on outbox.outbound_actions
+  for each row execute function outbox.number_change();
+alter table outbox.outbound_actions set (fillfactor = 80);
+delete from outbox.schema_files;
+delete from outbox.schema_migrations where version = 3"""
+
+
+def test_a_ledger_of_version_2_becomes_the_same_as_a_new_one(empty: TrialDatabase) -> None:
+    migrate(empty.dsn(), environment="test")
+    fresh = objects(empty)
+    execute(empty, AS_OF_VERSION_2)
+    assert objects(empty) != fresh
+    assert migrate(empty.dsn(), environment="test")[0] == "migrations/0003_hot_updates.sql"
+    assert objects(empty) == fresh
 
 
 def test_two_migrators_at_the_same_time_install_once(empty: TrialDatabase) -> None:

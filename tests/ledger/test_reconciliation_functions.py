@@ -123,8 +123,10 @@ def test_a_replay_is_an_attempt_committed_before_it_is_sent(stage: Stage) -> Non
     assert {name: claim[name] for name in same} == {name: first[name] for name in same}
     assert claim["attempt"] == 2
     assert stage.facts(action)["attempt_count"] == 2
-    told = stage.rows("owner", "select data::jsonb->>'event' as event from outbox.action_events order by sequence")
-    assert told[-1] == {"event": "replay_started"}
+    kept = "select data::jsonb->>'event' as event, occurred_at from outbox.action_events order by sequence"
+    told = stage.rows("owner", kept)
+    assert told[-1]["event"] == "replay_started"
+    assert told[-1]["occurred_at"] > told[-2]["occurred_at"]
 
 
 def test_a_replay_that_nobody_reported_restarts_the_settle_time(stage: Stage) -> None:

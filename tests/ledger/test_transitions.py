@@ -20,7 +20,7 @@ from outbox_relay.states import (
     State,
     Transition,
 )
-from tests.ledger.factories import Stage, put_into
+from tests.ledger.factories import NUMBERED, Stage, put_into
 from tests.ledger.steps import STEPS
 
 _RECORDS = "select data from outbox.action_events where action_id = %s order by sequence"
@@ -57,8 +57,14 @@ def test_a_listed_step_is_taken_by_its_function_and_told_once(stage: Stage, step
     action = STEPS[step.event, step.actor](stage, step.origin, step.target)
     assert stage.state(action) == step.target
     facts = stage.facts(action)
-    events = "select sequence, data::jsonb as data from outbox.action_events where action_id = %s order by sequence"
+    events = (
+        "select sequence, occurred_at, data::jsonb as data from outbox.action_events where action_id = %s"
+        " order by sequence"
+    )
     told = stage.rows("owner", events, action)
+    times = [row["occurred_at"] for row in told]
+    assert times == sorted(set(times)), "every event has a time of its own"
+    assert times[-1] == facts["updated_at"]
     assert [row["sequence"] for row in told] == list(range(1, facts["event_sequence"] + 1))
     moves = [row["data"] for row in told if row["data"]["event"] == step.event]
     assert [(move["previous_execution_state"], move["previous_delivery_state"]) for move in moves[-1:]] == [step.origin]
@@ -97,7 +103,8 @@ begin
     for v_to in select * from jsonb_to_recordset(%(targets)s) as t (execution text, delivery text) loop
       begin
         update outbox.outbound_actions set execution_state = v_to.execution, delivery_state = v_to.delivery,
-          last_event = v_event, last_actor = v_actor where action_id = %(action)s;
+          last_event = v_event, last_actor = v_actor, event_sequence = event_sequence + 1,
+          updated_at = greatest(outbox.now(), updated_at) where action_id = %(action)s;
         v_passed := v_passed || jsonb_build_array(jsonb_build_array(v_event, v_actor, v_to.execution, v_to.delivery));
         raise exception 'taken back' using errcode = 'ZZ001';
       exception
@@ -204,7 +211,8 @@ def test_a_receipt_moves_only_by_a_listed_step(stage: Stage, origin: ReceiptStat
     stage.declare({"receipts_expected": origin is not ReceiptState.NOT_EXPECTED})
     action = stage.attempt("accepted", provider_id="id-1")
     move = (
-        "update outbox.outbound_actions set receipt_state = %s, last_event = %s, last_actor = %s where action_id = %s"
+        f"update outbox.outbound_actions set receipt_state = %s, last_event = %s, last_actor = %s, {NUMBERED}"
+        " where action_id = %s"
     )
     if origin in (ReceiptState.DELIVERED, ReceiptState.UNDELIVERED):
         stage.rows("owner", move, origin, f"receipt_{origin}", "reconciler", action)

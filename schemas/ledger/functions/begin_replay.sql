@@ -24,8 +24,8 @@ begin
   update outbox.outbound_actions a
      set attempt_count = a.attempt_count + 1, last_attempt_at = v_now,
          in_flight_until = greatest(a.in_flight_until, v_now + (p_lease_ms + p_deadline_ms) * interval '1 ms'),
-         event_sequence = a.event_sequence + 1, last_event = 'replay_started', last_actor = 'reconciler',
-         last_reason = 'replay'
+         event_sequence = a.event_sequence + 1, updated_at = greatest(outbox.now(), a.updated_at),
+         last_event = 'replay_started', last_actor = 'reconciler', last_reason = 'replay'
    where a.action_id = p_action_id and a.delivery_state = 'delivery_unknown' and a.cancel_requested_at is null
      and (a.deliver_by is null or a.deliver_by > v_now)
      and (v_queue.claimed_until > v_now)

@@ -14,8 +14,8 @@ begin
     return 'cancelled';
   end if;
   update outbox.outbound_actions a
-     set cancel_requested_at = outbox.now(), event_sequence = a.event_sequence + 1, last_event = 'cancel_requested',
-         last_actor = p_actor, last_reason = p_reason
+     set event_sequence = a.event_sequence + 1, updated_at = greatest(outbox.now(), a.updated_at),
+         cancel_requested_at = outbox.now(), last_event = 'cancel_requested', last_actor = p_actor, last_reason = p_reason
    where a.action_id = p_action_id and a.cancel_requested_at is null;
   return 'cancel_requested';
 end $$;

@@ -16,7 +16,8 @@ begin
    where q.action_id = any (p_ids) and a.action_id = q.action_id;
   return query
     update outbox.outbound_actions a
-       set execution_state = 'dispatch_started', last_event = 'claimed', last_actor = 'relay', last_reason = null,
+       set event_sequence = a.event_sequence + 1, updated_at = greatest(outbox.now(), a.updated_at),
+           execution_state = 'dispatch_started', last_event = 'claimed', last_actor = 'relay', last_reason = null,
            attempt_count = a.attempt_count + 1, last_attempt_at = p_now,
            first_attempt_at = coalesce(a.first_attempt_at, p_now),
            in_flight_until = greatest(a.in_flight_until, v_until + p_deadline_ms * interval '1 ms'),

@@ -5,7 +5,8 @@ create or replace function outbox.close_unsent(
 as $$
 begin
   update outbox.outbound_actions a
-     set execution_state = p_execution, delivery_state = 'not_sent', last_event = p_event, last_actor = p_actor,
+     set event_sequence = a.event_sequence + 1, updated_at = greatest(outbox.now(), a.updated_at),
+         execution_state = p_execution, delivery_state = 'not_sent', last_event = p_event, last_actor = p_actor,
          last_reason = p_reason
    where a.action_id = p_action_id;
   delete from outbox.work_queue q where q.action_id = p_action_id;

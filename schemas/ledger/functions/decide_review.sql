@@ -27,7 +27,8 @@ begin
     perform outbox.record_evidence(v_action_id, jsonb_build_object('kind', 'statement', 'proves', 'nothing',
       'reason', p_decision, 'excerpt', left(p_reason, 2000), 'provider_id', p_reference));
     update outbox.outbound_actions a
-       set execution_state = case p_decision when 'resend' then 'retry_scheduled' else 'dispatch_finished' end,
+       set event_sequence = a.event_sequence + 1, updated_at = greatest(outbox.now(), a.updated_at),
+           execution_state = case p_decision when 'resend' then 'retry_scheduled' else 'dispatch_finished' end,
            delivery_state = case p_decision when 'confirmed' then 'reconciled_confirmed'
              when 'failed' then 'reconciled_failed' when 'abandoned' then 'abandoned' else 'delivery_pending' end,
            last_event = 'decided_' || p_decision, last_actor = 'operator', last_reason = 'decided_' || p_decision,
@@ -48,7 +49,8 @@ begin
     return 'applied';
   elsif p_decision = 'release' and v_queue.kind = 'hold' then
     update outbox.outbound_actions a
-       set execution_state = 'retry_scheduled', last_event = 'hold_released', last_actor = 'operator',
+       set event_sequence = a.event_sequence + 1, updated_at = greatest(outbox.now(), a.updated_at),
+           execution_state = 'retry_scheduled', last_event = 'hold_released', last_actor = 'operator',
            last_reason = 'hold_released', hold_released_at = outbox.now(), retries_from = a.attempt_count
      where a.action_id = v_action_id;
     perform outbox.requeue(v_action_id, 'dispatch', outbox.now());

@@ -9,6 +9,7 @@ create or replace function outbox.guard_actions()
 as $$
 declare
   v_why text;
+  v_now timestamptz := outbox.now();
 begin
   select c.why into v_why from (
     select case
@@ -55,6 +56,13 @@ begin
                          'review_opened', 'replay_started', 'cancel_requested', 'duplicate_suspected') then 1
                        else 0 end)
           then format('action %s: facts change only with a listed step', o.action_id)
+        -- Never backwards, though the clock may jump; not far ahead, or every later event would have that time too; and
+        -- not forgotten. A second is what may pass between the update and this look at a clock that was set back.
+        when n.updated_at <> o.updated_at and (n.event_sequence = o.event_sequence or n.updated_at < o.updated_at
+                                               or n.updated_at > v_now + interval '1 minute')
+             or n.updated_at = o.updated_at and n.event_sequence <> o.event_sequence
+                and o.updated_at < v_now - interval '1 second'
+          then format('action %s: updated_at is the time of its last event', o.action_id)
       end as why
       from new_rows n left join old_rows o using (action_id)) c
    where c.why is not null limit 1;

@@ -9,7 +9,8 @@ declare v_ids uuid[];
 begin
   with changed as (
     update outbox.outbound_actions a
-       set execution_state = 'dispatch_finished', delivery_state = 'delivery_confirmed', last_event = 'accepted',
+       set event_sequence = a.event_sequence + 1, updated_at = greatest(outbox.now(), a.updated_at),
+           execution_state = 'dispatch_finished', delivery_state = 'delivery_confirmed', last_event = 'accepted',
            last_actor = 'relay', last_reason = o.reason, last_error = o.message, provider_id = o.provider_id,
            resolution = 'response', in_flight_until = q.in_flight_before
       from jsonb_to_recordset(p_outcomes) as o (

@@ -16,7 +16,8 @@ begin
   end if;
   if p_event in ('accepted', 'refused') then
     update outbox.outbound_actions a
-       set execution_state = 'dispatch_finished',
+       set event_sequence = a.event_sequence + 1, updated_at = greatest(outbox.now(), a.updated_at),
+           execution_state = 'dispatch_finished',
            delivery_state = case p_event when 'accepted' then 'delivery_confirmed' else 'delivery_rejected' end,
            last_event = p_event, last_actor = 'relay', last_reason = p_reason, last_error = p_message,
            provider_id = p_provider_id, resolution = 'response', in_flight_until = p_queue.in_flight_before
@@ -27,7 +28,8 @@ begin
     end if;
   elsif p_event = 'response_lost' then
     update outbox.outbound_actions a
-       set execution_state = 'dispatch_finished', delivery_state = 'delivery_unknown',
+       set event_sequence = a.event_sequence + 1, updated_at = greatest(outbox.now(), a.updated_at),
+           execution_state = 'dispatch_finished', delivery_state = 'delivery_unknown',
            last_event = p_event, last_actor = 'relay', last_reason = p_reason, last_error = p_message,
            unknown_since = outbox.now(),
            in_flight_until = greatest(p_queue.in_flight_before, outbox.now())   -- this attempt's socket is closed

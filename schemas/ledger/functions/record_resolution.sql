@@ -34,7 +34,8 @@ begin
     perform outbox.record_evidence(p_queue.action_id, p_evidence);
   end if;
   update outbox.outbound_actions a
-     set execution_state = v_execution, delivery_state = v_delivery, last_event = p_event, last_actor = 'reconciler',
+     set event_sequence = a.event_sequence + 1, updated_at = greatest(outbox.now(), a.updated_at),
+         execution_state = v_execution, delivery_state = v_delivery, last_event = p_event, last_actor = 'reconciler',
          last_reason = p_reason, provider_id = coalesce(p_provider_id, a.provider_id),
          resolution = case v_execution when 'retry_scheduled' then null
                       else case p_event when 'found' then 'lookup' when 'replay_accepted' then 'replay'

@@ -25,7 +25,8 @@ begin
     v_due := case p_event when 'released' then p_queue.due_at else v_due end;
   end if;
   update outbox.outbound_actions a
-     set execution_state = v_to, last_event = p_event, last_actor = 'relay', last_reason = p_reason,
+     set event_sequence = a.event_sequence + 1, updated_at = greatest(outbox.now(), a.updated_at),
+         execution_state = v_to, last_event = p_event, last_actor = 'relay', last_reason = p_reason,
          last_error = coalesce(p_message, a.last_error), in_flight_until = p_queue.in_flight_before,
          first_attempt_at = p_queue.first_attempt_before,
          last_attempt_at = case when p_event <> 'no_effect' and a.attempt_count = 1 then null

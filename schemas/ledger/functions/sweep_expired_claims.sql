@@ -16,7 +16,8 @@ begin
     select q.* from outbox.work_queue q where q.claim_token is not null and q.claimed_until < v_now
      order by q.action_id limit p_limit for update skip locked loop
     update outbox.outbound_actions a
-       set execution_state = 'dispatch_finished', delivery_state = 'delivery_unknown', last_event = 'claim_expired',
+       set event_sequence = a.event_sequence + 1, updated_at = greatest(outbox.now(), a.updated_at),
+           execution_state = 'dispatch_finished', delivery_state = 'delivery_unknown', last_event = 'claim_expired',
            last_actor = p_actor, last_reason = 'claim_expired', unknown_since = v_now
      where a.action_id = v_queue.action_id and a.execution_state = 'dispatch_started';
     if found then

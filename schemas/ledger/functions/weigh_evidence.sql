@@ -21,8 +21,9 @@ begin
    where e.action_id = p_action_id and e.proves = 'acceptance' and e.used_at is null;
   if v_contradicts then
     update outbox.outbound_actions a
-       set duplicate_suspected = true, event_sequence = a.event_sequence + 1, last_event = 'duplicate_suspected',
-           last_actor = 'reconciler', last_reason = 'late_acceptance_contradicts'
+       set event_sequence = a.event_sequence + 1, updated_at = greatest(outbox.now(), a.updated_at),
+           duplicate_suspected = true, last_event = 'duplicate_suspected', last_actor = 'reconciler',
+           last_reason = 'late_acceptance_contradicts'
      where a.action_id = p_action_id;
     perform outbox.open_review(p_action_id, 'duplicate_suspected', null,
       'Whether the provider acted twice, or after this action was closed.',
