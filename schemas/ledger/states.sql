@@ -1,5 +1,6 @@
 -- Generated from schemas/states.toml by tools/generate.py. Do not edit.
 -- Re-applied at every migration: the rows the guard trigger joins, and the checks that make other states impossible.
+-- One constant for each check: every statement that writes a row reads its table's checks anew, constant by constant.
 
 truncate outbox.transitions;
 insert into outbox.transitions (event, actor, from_execution, from_delivery, to_execution, to_delivery) values
@@ -64,17 +65,17 @@ alter table outbox.outbound_actions
   drop constraint if exists outbound_actions_states_check,
   drop constraint if exists outbound_actions_receipt_check;
 alter table outbox.outbound_actions
-  add constraint outbound_actions_states_check check ((execution_state, delivery_state) in (
-      ('action_created', 'delivery_pending'),
-      ('dispatch_started', 'delivery_pending'),
-      ('retry_scheduled', 'delivery_pending'),
-      ('dispatch_finished', 'delivery_confirmed'),
-      ('dispatch_finished', 'delivery_rejected'),
-      ('on_hold', 'delivery_pending'),
-      ('dispatch_finished', 'delivery_unknown'),
-      ('cancelled', 'not_sent'),
-      ('expired', 'not_sent'),
-      ('dispatch_finished', 'reconciled_confirmed'),
-      ('dispatch_finished', 'reconciled_failed'),
-      ('dispatch_finished', 'abandoned'))),
-  add constraint outbound_actions_receipt_check check (receipt_state in ('not_expected', 'awaited', 'delivered', 'undelivered'));
+  add constraint outbound_actions_states_check check (execution_state || '/' || delivery_state = any ('{
+      action_created/delivery_pending,
+      dispatch_started/delivery_pending,
+      retry_scheduled/delivery_pending,
+      dispatch_finished/delivery_confirmed,
+      dispatch_finished/delivery_rejected,
+      on_hold/delivery_pending,
+      dispatch_finished/delivery_unknown,
+      cancelled/not_sent,
+      expired/not_sent,
+      dispatch_finished/reconciled_confirmed,
+      dispatch_finished/reconciled_failed,
+      dispatch_finished/abandoned}'::text[])),
+  add constraint outbound_actions_receipt_check check (receipt_state = any ('{not_expected,awaited,delivered,undelivered}'::text[]));

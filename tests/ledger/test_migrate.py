@@ -71,6 +71,9 @@ AS_OF_VERSION_2 = """
 create function outbox.number_change() returns trigger language plpgsql as $$ begin return new; end $$;
 create trigger number_change before update on outbox.outbound_actions
   for each row execute function outbox.number_change();
+drop function outbox.check_payload(jsonb, text, integer), outbox.check_labels(outbox.outbound_actions);
+create function outbox.check_payload(jsonb, text, integer) returns void language sql as '';
+create function outbox.check_labels(outbox.outbound_actions) returns void language sql as '';
 alter table outbox.outbound_actions set (fillfactor = 80);
 delete from outbox.schema_files;
 delete from outbox.schema_migrations where version = 3"""

@@ -1,7 +1,7 @@
--- Refuses what a person or a worker could not use, before it can hurt them: labels and the parts of the intent that have
--- no check of their own. Errors: OB012.
+-- True, or refuses what a person or a worker could not use, before it can hurt them: labels and the parts of the intent
+-- that have no check of their own. Errors: OB012.
 create or replace function outbox.check_labels(p_new outbox.outbound_actions)
-  returns void language plpgsql immutable set search_path = pg_catalog, outbox, pg_temp
+  returns boolean language plpgsql immutable set search_path = pg_catalog, outbox, pg_temp
 as $$
 declare
   v_wrong text := case
@@ -19,4 +19,5 @@ begin
       when 'recipient' then 'Give at most 2000 characters; what the payload names is taken when recipient is left out.'
       else 'Give 1 to 255 characters, or leave it out.' end;
   end if;
+  return true;
 end $$;

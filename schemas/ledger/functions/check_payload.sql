@@ -1,6 +1,6 @@
--- Refuses a payload that could not be sent, in the agent's own transaction. p_text is p_payload::text. Errors: OB005.
+-- True, or refuses a payload that could not be sent, in the agent's own transaction. p_text is p_payload::text. Errors: OB005.
 create or replace function outbox.check_payload(p_payload jsonb, p_text text, p_max_bytes integer)
-  returns void language plpgsql immutable set search_path = pg_catalog, outbox, pg_temp
+  returns boolean language plpgsql immutable set search_path = pg_catalog, outbox, pg_temp
 as $$
 begin
   if p_payload is null or jsonb_typeof(p_payload) <> 'object' then
@@ -12,8 +12,10 @@ begin
       using errcode = 'OB005', hint = 'Store large content elsewhere and send a reference to it.';
   end if;
   -- Walking the tree is the dear part: only a text with so many brackets can be so deep.
-  if length(p_text) - length(translate(p_text, '[{', '')) > 64 and p_payload @? '$.**{65 to last}' then
+  if 2 * octet_length(p_text) - octet_length(replace(p_text, '[', '')) - octet_length(replace(p_text, '{', '')) > 64
+     and p_payload @? '$.**{65 to last}' then
     raise exception 'payload is nested deeper than 64 levels'
       using errcode = 'OB005', hint = 'Flatten the payload.';
   end if;
+  return true;
 end $$;

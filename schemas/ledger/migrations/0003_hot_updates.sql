@@ -7,3 +7,6 @@ alter table outbox.outbound_actions set (fillfactor = 50);
 drop trigger if exists number_change on outbox.outbound_actions;
 -- squawk-ignore ban-drop-function
 drop function if exists outbox.number_change();
+-- These return a value now.
+-- squawk-ignore ban-drop-function
+drop function if exists outbox.check_payload(jsonb, text, integer), outbox.check_labels(outbox.outbound_actions);
