@@ -20,6 +20,7 @@ from outbox_relay.attempt.send import Sender, open_http_client
 from outbox_relay.errors import LedgerUnavailable, OutboxError
 from outbox_relay.ledger.pool import Ledger, open_ledger
 from outbox_relay.program.accounts import misfit
+from outbox_relay.program.memory import settle
 from outbox_relay.program.signals import StopSignals
 from outbox_relay.providers.accounts import Account
 from outbox_relay.settings import Settings, Wakeups, load_settings, suspicious_variables
@@ -107,7 +108,9 @@ async def connections(
             return
         if mismatch := await misfit(ledger, accounts):
             raise mismatch
-        yield Connections(ledger, Sender(await stack.enter_async_context(open_http_client())))
+        opened = Connections(ledger, Sender(await stack.enter_async_context(open_http_client())))
+        settle()
+        yield opened
 
 
 async def _ledger_when_there(
