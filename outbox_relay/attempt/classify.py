@@ -7,7 +7,6 @@ is unknown. Only the contract's word makes a status mean that nothing was done.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeVar, assert_never
 
@@ -20,6 +19,7 @@ from outbox_relay.providers.contract import Operation
 from outbox_relay.providers.exchange import Transmission
 from outbox_relay.providers.parts import AnswerRule, ThrottleRule
 from outbox_relay.states import Event
+from outbox_relay.values import value
 
 REDIRECTED: Final = "redirected"
 """Reason of an answer that points elsewhere: never followed; the configured address is wrong."""
@@ -44,7 +44,7 @@ class Finding(StrEnum):
     """The provider knows this key with another body: an earlier request arrived. Unknown, and a person must look."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Classification:
     """What one attempt proved, and what follows for the account."""
 
@@ -93,7 +93,7 @@ _PROVES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _Verdict:
     finding: Finding
     reason: str

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from urllib.parse import urlsplit
 
 from outbox_relay.attempt.cleaning import clean
 from outbox_relay.errors import OutboxError
 from outbox_relay.providers.exchange import MAX_ANSWER_BYTES
+from outbox_relay.values import value
 
 
 class CannotRender(OutboxError):
@@ -20,7 +21,7 @@ class CannotRender(OutboxError):
         self.reason = reason
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Request:
     """Method, URL, headers and exact bytes, with what makes two attempts comparable."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import assert_never
 
 from outbox_relay.attempt.attempt import attempt
@@ -25,6 +24,7 @@ from outbox_relay.ledger.records import Claim, Evidence, Outcome
 from outbox_relay.providers.accounts import Account
 from outbox_relay.states import Event
 from outbox_relay.telemetry import Logger, RelayMetrics, child, log_attempt, log_failure
+from outbox_relay.values import value
 
 MISFITS = frozenset({"contract_changed", "address_changed", "account_changed", "operation_missing"})
 """Reasons for a hold that may be ours: somebody declared new accounts while this program runs with the old ones."""
@@ -82,7 +82,7 @@ def unsent(claim: Claim, reason: str) -> Outcome:
     return Outcome(claim.action_id, claim.claim_token, Event.RELEASED, reason)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class UnderWay:
     """An attempt from its claim to its outcome."""
 

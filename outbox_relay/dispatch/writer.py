@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 from outbox_relay.dispatch.demand import AccountKey
@@ -16,6 +16,7 @@ from outbox_relay.ledger.records import ActionId, Outcome, Recorded, Verdict
 from outbox_relay.program.writer import BatchWriter
 from outbox_relay.states import Event
 from outbox_relay.telemetry import Health, Logger, RelayMetrics, child
+from outbox_relay.values import value
 
 BATCH_MAX = 100
 """Outcomes in one write: half of what may be in flight, so that the rest is being sent meanwhile."""
@@ -30,7 +31,7 @@ class OutcomeStore(Protocol):
         """Store a batch in one transaction."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Finished:
     """An outcome on its way to the ledger, with what is needed once it is there."""
 

@@ -13,6 +13,7 @@ from typing import NewType
 from uuid import UUID
 
 from outbox_relay.states import DeliveryState, Event, ExecutionState, ReceiptState
+from outbox_relay.values import value
 
 ActionId = NewType("ActionId", UUID)
 ClaimToken = NewType("ClaimToken", UUID)
@@ -60,7 +61,7 @@ class Demand:
     slots: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Claim:
     """One action under our claim, with all that is needed to send it. Never logged: it holds the payload."""
 
@@ -87,7 +88,7 @@ class Claim:
     traceparent: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Evidence:
     """What one attempt, lookup, receipt or person established. Headers and excerpt are cleaned and capped already."""
 
@@ -113,7 +114,7 @@ class Evidence:
     """Set by the database."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Outcome:
     """What one attempt of the relay proved: ACCEPTED, REFUSED, NO_EFFECT, HELD, RESPONSE_LOST or RELEASED."""
 
@@ -137,7 +138,7 @@ class Verdict(StrEnum):
     """The claim was no longer ours; nothing changed, and an acceptance was kept as evidence."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Recorded:
     """The ledger's answer to one outcome or resolution."""
 

@@ -13,7 +13,6 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Generic, TypeVar
 
@@ -22,6 +21,7 @@ from prometheus_client import Counter
 from outbox_relay.errors import LedgerUnavailable
 from outbox_relay.ledger.records import ActionId, Recorded
 from outbox_relay.telemetry import Health, Logger, Readiness, describe_error
+from outbox_relay.values import value
 
 RETRY_FIRST_S = 0.05
 RETRY_MAX_S = 2.0
@@ -31,7 +31,7 @@ WRITE_MAX_S = 15.0
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Entry(Generic[T]):
     """An item in the queue."""
 

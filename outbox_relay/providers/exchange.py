@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+from outbox_relay.values import value
 
 MAX_ANSWER_BYTES: Final = 65_536
 """How much of an answer to an attempt is read."""
@@ -32,7 +33,7 @@ class Phase(StrEnum):
     """The answer was read to its end, or to our own cap."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Answer:
     """Status, headers and at most 64 KiB of body. Header names are lower-case; repeated ones keep every value."""
 
@@ -50,7 +51,7 @@ class Answer:
         return values[0] if values else None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Transmission:
     """One request, sent at most once."""
 

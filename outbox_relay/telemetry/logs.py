@@ -10,7 +10,6 @@ import json
 import logging
 import sys
 import traceback
-from dataclasses import dataclass
 from typing import Final, Literal, TextIO
 from uuid import UUID
 
@@ -18,6 +17,7 @@ import structlog
 from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
 
 from outbox_relay.errors import OutboxError
+from outbox_relay.values import value
 
 Logger = FilteringBoundLogger
 
@@ -48,7 +48,7 @@ SPEAKING_ERRORS: Final = (OutboxError, OSError, AttributeError, ImportError, Nam
 FRAMES_MAX: Final = 12
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class AttemptLine:
     """The fields of the one line that every attempt leaves."""
 
