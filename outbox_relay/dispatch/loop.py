@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -113,7 +114,7 @@ class ClaimLoop:
 
     def slot_freed(self, account: AccountKey) -> None:
         """An attempt of this account ended."""
-        if self._demands.worth_a_look(account):
+        if not self._bell.is_set() and self._demands.worth_a_look(account):
             child(self._metrics.wakeups, "freed").inc()
             self._bell.set()
 
@@ -209,11 +210,12 @@ class ClaimLoop:
             self._metrics.refused_claims.inc()
         self._timers.due_time_changed(now)
         permits = {order.account: order.permit for order in orders}
+        for provider, count in Counter(claim.provider for claim in claims).items():
+            self._metrics.claimed.labels(provider).inc(count)
         for claim in claims:
             self._begin(claim, lease, permits[claim.provider, claim.account], stopping)
 
     def _begin(self, claim: Claim, lease: Lease, permit: Permit, stopping: asyncio.Event) -> None:
-        child(self._metrics.claimed, claim.provider).inc()
         child(self._metrics.due_to_claim_seconds, claim.provider).observe(claim.due_age_s)
         if stopping.is_set():
             self._release(claim, permit)
@@ -266,8 +268,7 @@ class ClaimLoop:
     async def _sleep(self) -> None:
         now = time.monotonic()
         wait_s = min(BEAT_S, self._timers.next_ring() - now)
-        opens_in_s = self._demands.opens_in(now)
-        if opens_in_s is not None:
+        if (opens_in_s := self._demands.opens_in(now)) is not None:
             wait_s = min(wait_s, opens_in_s)
         try:
             async with asyncio.timeout(max(0.0, wait_s)):

@@ -76,11 +76,7 @@ class OutcomeWriter(BatchWriter[Finished]):
         self._metrics = metrics
         self._log = log
         self._on_stored = on_stored
-
-    def put(self, item: Finished) -> None:
-        """Queue an outcome, and show how many wait."""
-        super().put(item)
-        self._metrics.outcomes_waiting.set(self.pending)
+        metrics.outcomes_waiting.set_function(lambda: self.pending)
 
     async def store(self, part: Sequence[Finished]) -> list[Recorded]:
         """Record the outcomes."""
@@ -102,7 +98,6 @@ class OutcomeWriter(BatchWriter[Finished]):
 
     def stored(self, batch: Sequence[Finished], recorded: Sequence[Recorded], *, repeated: bool) -> None:
         """Count them, and tell the loop whose successors are free."""
-        self._metrics.outcomes_waiting.set(self.pending)
         self._metrics.outcome_batch.observe(len(batch))
         # After a lost answer our own first write makes the second one stale: that is no claim lost.
         self._count([] if repeated else batch, recorded)

@@ -7,8 +7,10 @@ import json
 import logging
 import re
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from uuid import UUID
 
@@ -106,6 +108,13 @@ def test_an_attempts_line_below_the_level_is_not_written(out: io.StringIO, capsy
         log_attempt(get_logger("test"), LINE)
     assert capsys.readouterr().out.count('"event": "attempt"') == 1
     assert out.getvalue() == ""
+
+
+def test_the_time_of_an_attempt_is_that_of_the_clock(out: io.StringIO) -> None:
+    before = int(time.clock_gettime(time.CLOCK_REALTIME))
+    log_attempt(get_logger("test"), LINE)
+    (line,) = lines(out)
+    assert before <= datetime.fromisoformat(str(line["time"])).timestamp() <= time.clock_gettime(time.CLOCK_REALTIME)
 
 
 def test_private_fields_are_withheld_whoever_logs_them(out: io.StringIO) -> None:
