@@ -19,6 +19,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from outbox_relay.providers.connections import Connections, NameUnknown
+from outbox_relay.providers.deadlines import Deadlines
 from outbox_relay.providers.exchange import MAX_ANSWER_BYTES, Phase, Transmission
 from outbox_relay.providers.wire import AnswerMalformed, Origin, Wire
 
@@ -98,6 +99,12 @@ class HttpClient:
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
+        self._deadlines = Deadlines()
+
+    def close(self) -> None:
+        """Close the connections and let go of the event loop."""
+        self._deadlines.close()
+        self._connections.close()
 
     async def exchange(
         self,
@@ -122,12 +129,13 @@ class HttpClient:
             request = request_bytes(method, address, headers, body, closing=fresh)
             # A lease that is over already needs no connection.
             _ask(may_send)
-            async with asyncio.timeout(deadline_s):
-                wire = None if fresh else self._connections.take(address.origin)
-                if wire is None:
+            until = asyncio.get_running_loop().time() + deadline_s
+            wire = None if fresh else self._connections.take(address.origin)
+            if wire is None:
+                async with asyncio.timeout_at(until):
                     wire = await self._connections.connect(address.origin)
-                _ask(may_send)
-                await wire.send(request, max_answer_bytes=max_answer_bytes)
+            _ask(may_send)
+            await self._in_time(wire.send(request, max_answer_bytes=max_answer_bytes), until)
         except TimeoutError:
             failure = "deadline_passed"
         except LeaseTooShort:
@@ -139,6 +147,13 @@ class HttpClient:
                 wire.abort()
             raise
         return self._ended(wire, failure, started, released=released, fresh=fresh)
+
+    async def _in_time(self, answered: asyncio.Future[None], until: float) -> None:
+        self._deadlines.watch(answered, until)
+        try:
+            await answered
+        finally:
+            self._deadlines.forget(answered)
 
     def _ended(
         self, wire: Wire | None, failure: str | None, started: float, *, released: bool, fresh: bool
@@ -177,8 +192,8 @@ def _name(error: Exception, phase: Phase) -> str:
 @asynccontextmanager
 async def open_http_client(*, tls: ssl.SSLContext | None = None) -> AsyncIterator[HttpClient]:
     """The process's one client. `tls` replaces the system's trust, for a private authority."""
-    connections = Connections(tls or ssl.create_default_context())
+    client = HttpClient(Connections(tls or ssl.create_default_context()))
     try:
-        yield HttpClient(connections)
+        yield client
     finally:
-        connections.close()
+        client.close()

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import select
-from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Final
+from typing import Final, NamedTuple
 
 import httptools
 
@@ -24,9 +23,8 @@ class AnswerMalformed(Exception):
     """What arrived is no HTTP/1.1 answer to this request."""
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Where requests of one provider go."""
+class Origin(NamedTuple):
+    """Where requests of one provider go. A tuple: every exchange looks it up twice."""
 
     host: str
     port: int
