@@ -9,9 +9,12 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import is_dataclass
+from dataclasses import dataclass
+from dataclasses import fields as dataclass_fields
+from datetime import date
 from functools import lru_cache
-from typing import Any, LiteralString, TypeVar, cast
+from operator import attrgetter
+from typing import Any, Final, LiteralString, TypeVar, cast
 from uuid import UUID
 
 import psycopg
@@ -38,58 +41,80 @@ serialization and deadlock, revoked rights, lock timeout, internal."""
 
 def as_json(values: Sequence[object]) -> Jsonb:
     """Wrap dataclasses or mappings as one jsonb parameter; durations in `_s` become whole milliseconds in `_ms`."""
-    return Jsonb([_plain(value) for value in values], dumps=lambda value: json.dumps(value, default=_json_value))
+    return Jsonb(values, dumps=_storable_text)
 
 
-def _plain(value: object) -> dict[str, object]:
+def _storable_text(values: Sequence[object]) -> str:
+    text = _encode([_record(value) for value in values])
+    # jsonb refuses NUL and lone surrogates, and one such text would take its whole batch with it. All else is ASCII, so
+    # one look at the batch tells whether any may be there.
+    return _encode(_cleaned(json.loads(text))) if "\\u0000" in text or "\\ud" in text else text
+
+
+def _record(value: object) -> dict[str, object]:
     # Not asdict: it copies every nested value, which costs more than the rest of an outcome's way. What is None is left
     # out: every function reads records, and a record's missing field is null.
-    if is_dataclass(value):
-        named = [(out, timed, getattr(value, name)) for name, out, timed in _fields_of(value.__class__)]
+    if isinstance(value, dict):
+        fields, found = _fields_named(tuple(value)), tuple(value.values())
     else:
-        named = [(*_sent_as(name), item) for name, item in cast(Row, value).items()]
-    return {out: milliseconds(item) if timed else _storable(item) for out, timed, item in named if item is not None}
+        fields = _fields_of(value)
+        found = fields.read(value)
+    record = {name: item for name, item in zip(fields.sent_as, found, strict=True) if item is not None}
+    for name in fields.durations:
+        if name in record:
+            record[name] = milliseconds(record[name])
+    return record
+
+
+@dataclass(frozen=True, slots=True)
+class _Fields:
+    """A record's fields: their names, their names in the ledger, which of these are durations, and how to read all."""
+
+    names: tuple[str, ...]
+    sent_as: tuple[str, ...]
+    durations: tuple[str, ...]
+    read: Callable[[object], tuple[Any, ...]]
+
+
+_KNOWN: Final[dict[type, _Fields]] = {}
+
+
+def _fields_of(value: object) -> _Fields:
+    """Of a dataclass with two fields or more. Raises TypeError for everything else: it does not belong here."""
+    known = _KNOWN.get(type(value))
+    if known is None:
+        names = tuple(field.name for field in dataclass_fields(value))  # type: ignore[arg-type]  # raises TypeError
+        known = _KNOWN[type(value)] = _fields_named(names)
+    return known
 
 
 @lru_cache(maxsize=64)
-def _fields_of(kind: type) -> tuple[tuple[str, str, bool], ...]:
-    """A dataclass's fields: name, name in the ledger, and whether it is a duration."""
-    return tuple((name, *_sent_as(name)) for name in kind.__dataclass_fields__)  # type: ignore[attr-defined]
+def _fields_named(names: tuple[str, ...]) -> _Fields:
+    sent_as = tuple(f"{name[:-2]}_ms" if name.endswith("_s") else name for name in names)
+    durations = tuple(sent for name, sent in zip(names, sent_as, strict=True) if sent != name)
+    return _Fields(names, sent_as, durations, attrgetter(*names))
 
 
-def _sent_as(name: str) -> tuple[str, bool]:
-    timed = name.endswith("_s")
-    return (f"{name[:-2]}_ms" if timed else name), timed
-
-
-def _storable(value: object) -> object:
-    # jsonb refuses NUL and lone surrogates, and one such text would take its whole batch with it.
-    if isinstance(value, str):
-        if value.isascii() and "\0" not in value:
-            return value
-        return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode() if _is_poison(value) else value
-    if is_dataclass(value):
-        fields = _fields_of(value.__class__)
-        return {name: _storable(item) for name, _, _ in fields if (item := getattr(value, name)) is not None}
-    if isinstance(value, dict):
-        return {_storable(key): _storable(item) for key, item in value.items()}
-    return value
-
-
-_POISON = re.compile("[\0\ud800-\udfff]")
-
-
-def _is_poison(text: str) -> bool:
-    return _POISON.search(text) is not None
-
-
-def _json_value(value: object) -> str:
+def _inner(value: object) -> object:
+    """What JSON does not know: an id, an instant, or a record inside a record, which goes under its own names."""
     if isinstance(value, UUID):
         return str(value)
-    isoformat = getattr(value, "isoformat", None)
-    if isoformat is not None:
-        return str(isoformat())
-    raise TypeError(f"{type(value).__name__} does not belong into the ledger")
+    if isinstance(value, date):
+        return value.isoformat()
+    fields = _fields_of(value)
+    return {name: item for name, item in zip(fields.names, fields.read(value), strict=True) if item is not None}
+
+
+_encode: Final = json.JSONEncoder(default=_inner, check_circular=False, separators=(",", ":")).encode
+_POISON: Final = re.compile("[\0\ud800-\udfff]")
+
+
+def _cleaned(value: object) -> object:
+    if isinstance(value, str):
+        return _POISON.sub("\ufffd", value)
+    if isinstance(value, dict):
+        return {_cleaned(name): _cleaned(item) for name, item in value.items()}
+    return [_cleaned(item) for item in value] if isinstance(value, list) else value
 
 
 def milliseconds(seconds: float) -> int:
